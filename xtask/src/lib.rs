@@ -1,0 +1,21 @@
+//! The host side of 16-os.
+pub mod environment;
+pub mod setup;
+pub mod doctor;
+pub mod image;
+pub mod qemu;
+pub mod run;
+pub mod machine;
+pub mod symbols;
+pub mod size;
+pub mod manifest;
+pub mod verdict;
+pub mod lanes;
+pub mod test;
+pub mod soak;
+pub mod mutants;
+pub mod claims;
+pub mod hang;
+pub mod load;
+pub mod progress;
+pub mod cli;
