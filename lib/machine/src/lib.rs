@@ -1,2 +1,216 @@
+//! What a kernel must know about its machine, read from a flattened device tree.
+//!
+//! [`Machine::discover`] takes the blob and gives one typed structure: memory, harts, timebase, interrupt controllers,
+//! UART, exit device, and what the boot loader chose. It neither panics nor hangs nor reads outside the blob, whatever
+//! the bytes are: all reading goes through checked slices, and time is linear in the blob's size but for bounded
+//! factors.
+//!
+//! - What a kernel cannot do without is an [`Error`] where it is missing; anything else is `None` or left out, with a
+//!   [`Warning`] that says which node, which property, and what was done instead.
+//! - Nothing is guessed from a name or a number that the tree gives another meaning: a hart's context in an interrupt
+//!   controller comes from `interrupts-extended`, an address is translated by every bus above it.
+//! - Properties and nodes that are not known are not looked at.
+
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod blob;
+mod chosen;
+mod device;
+mod hart;
+mod listing;
+mod memory;
+mod range;
+mod report;
+
+use core::num::NonZero;
+
+use arrayvec::ArrayVec;
+
+pub use blob::{HEADER_SIZE, MAXIMUM_BLOB_SIZE, blob_size};
+pub use chosen::Chosen;
+pub use device::{Interrupt, Plic, Uart, UartKind};
+pub use hart::{Context, Extensions, Hart, HartId, Mmu};
+pub use memory::{Bank, Reservation};
+pub use range::{PHYSICAL_END, PhysicalRange};
+pub use report::{Error, Problem, Warning};
+
+use blob::{Cells, Node, Tree, entries, entry_size};
+
+/// Banks that are kept, after those that touch were joined.
+pub const MAXIMUM_BANKS: usize = 63;
+/// Harts that are kept, the disabled ones included.
+pub const MAXIMUM_HARTS: usize = 64;
+/// Interrupt controllers that are kept; a machine has one, or one for each NUMA node.
+pub const MAXIMUM_PLICS: usize = 8;
+/// Warnings that are kept; the others are counted.
+pub const MAXIMUM_WARNINGS: usize = 16;
+
+/// A machine as its device tree describes it. Made by [`Machine::discover`] only, so it keeps what the fields promise.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Machine<'a> {
+    /// The root's `model`, or empty.
+    pub model: &'a str,
+    /// Memory, at least one bank: sorted by address, without overlaps, those that touch within a NUMA node joined.
+    /// Addresses are the tree's, aligned to nothing.
+    pub banks: ArrayVec<Bank, { MAXIMUM_BANKS + 1 }>,
+    /// At least one that is enabled: sorted by id, each id once.
+    pub harts: ArrayVec<Hart, MAXIMUM_HARTS>,
+    /// Ticks of the `time` counter in a second.
+    pub timebase: NonZero<u64>,
+    /// What the boot loader chose.
+    pub chosen: Chosen<'a>,
+    /// The UART for the console.
+    pub uart: Option<Uart<'a>>,
+    /// The interrupt controllers that can be driven.
+    pub plics: ArrayVec<Plic<'a>, MAXIMUM_PLICS>,
+    /// Registers of a SiFive test device: a 32-bit write of `code << 16 | 0x3333` at the start ends QEMU.
+    pub exit_device: Option<PhysicalRange>,
+    /// What is wrong with the tree but does not stop a boot.
+    pub warnings: ArrayVec<Warning<'a>, MAXIMUM_WARNINGS>,
+    /// How many more warnings there were.
+    pub warnings_left_out: usize,
+    banks_left_out: usize,
+    tree: Tree<'a>,
+    cpus: Option<Node<'a>>,
+    reserved_memory: Option<Node<'a>>,
+}
+
+// Kernel stacks have 16 KiB, and a value on its way into a static may be on one twice.
+const _: () = assert!(size_of::<Machine>() <= 6 * 1024);
+
+impl<'a> Machine<'a> {
+    /// Reads a flattened device tree.
+    ///
+    /// Bytes after the total size in the blob's header are not looked at. Everything is borrowed from the blob, so it
+    /// must stay in memory.
+    ///
+    /// # Errors
+    ///
+    /// For a malformed blob, and for a tree without memory, without harts or without a timebase.
+    pub fn discover(blob: &'a [u8]) -> Result<Self, Error<'a>> {
+        let tree = Tree::new(blob)?;
+        let root = tree.root();
+        let mut machine = Machine {
+            model: root.text("model").unwrap_or_default(),
+            banks: ArrayVec::new(),
+            harts: ArrayVec::new(),
+            timebase: NonZero::<u64>::MIN,
+            chosen: Chosen::default(),
+            uart: None,
+            plics: ArrayVec::new(),
+            exit_device: None,
+            warnings: ArrayVec::new(),
+            warnings_left_out: 0,
+            banks_left_out: 0,
+            tree,
+            cpus: None,
+            reserved_memory: None,
+        };
+        let (mut chosen, mut aliases) = (None, None);
+        let cells = root.child_cells();
+        for node in root.children() {
+            if node.is_called("memory") || node.text("device_type") == Some("memory") {
+                if node.is_enabled() {
+                    machine.read_memory(&node, cells);
+                }
+            } else if node.is_called("cpus") {
+                machine.cpus = Some(node);
+            } else if node.is_called("chosen") {
+                chosen = Some(node);
+            } else if node.is_called("aliases") {
+                aliases = Some(node);
+            } else if node.is_called("reserved-memory") {
+                machine.reserved_memory = Some(node);
+            }
+        }
+        if machine.banks.is_empty() {
+            return Err(Error::NoMemory {
+                warning: machine.warnings.last().copied(),
+            });
+        }
+        machine.check_reservations();
+        machine.read_harts(&machine.cpus.ok_or(Error::NoHart { warning: None })?)?;
+        let stdout = chosen.and_then(|chosen| machine.read_chosen(&chosen, aliases));
+        machine.read_devices(stdout);
+        if machine.banks_left_out > 0 {
+            let problem = Problem::LeftOut(machine.banks_left_out);
+            machine.warn(&root, "memory", problem, "the smallest banks are left out");
+        }
+        if tree.too_deep > 0 {
+            machine.warn(
+                &root,
+                "",
+                Problem::LeftOut(tree.too_deep),
+                "nodes so deep are left out",
+            );
+        }
+        Ok(machine)
+    }
+
+    /// The ISA string of a hart as the tree has it, `riscv,isa`; or empty.
+    pub fn isa(&self, id: HartId) -> &'a str {
+        let Some(cpus) = self.cpus else { return "" };
+        let cells = Cells {
+            size: 0,
+            ..cpus.child_cells()
+        };
+        let is_it = |cpu: &Node| cpu.reg(cells).next() == Some((id.0, 0));
+        cpus.children()
+            .find(is_it)
+            .and_then(|cpu| cpu.text("riscv,isa"))
+            .unwrap_or_default()
+    }
+
+    /// The pairs of address and size in a node's `reg`, without those that do not fit 64 bits.
+    fn reg(
+        &mut self,
+        node: &Node<'a>,
+        cells: Cells,
+        instead: &'static str,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        self.check_reg(node, cells, instead);
+        node.reg(cells)
+    }
+
+    /// Warns where not all of a node's `reg` can be read.
+    fn check_reg(&mut self, node: &Node<'a>, cells: Cells, instead: &'static str) {
+        let widths = [cells.address, cells.size];
+        let problem = match node.property("reg") {
+            None => Problem::Missing,
+            Some(value) if value.is_empty() || !value.len().is_multiple_of(entry_size(widths)) => {
+                Problem::Length(value.len())
+            }
+            Some(value) if entries(value, widths).any(|fields| fields.contains(&None)) => {
+                Problem::Unknown
+            }
+            Some(_) => return,
+        };
+        self.warn(node, "reg", problem, instead);
+    }
+
+    /// Notes what is wrong with a node. A row of nodes with the same problem is one warning.
+    fn warn(
+        &mut self,
+        node: &Node<'a>,
+        property: &'static str,
+        problem: Problem,
+        instead: &'static str,
+    ) {
+        let warning = Warning {
+            node: node.name(),
+            property,
+            problem,
+            instead,
+            more: 0,
+        };
+        if let Some(last) = self.warnings.last_mut()
+            && last.is_like(&warning)
+        {
+            last.more += 1;
+        } else if self.warnings.try_push(warning).is_err() {
+            self.warnings_left_out += 1;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Harts and what they can do.
+
+use bitflags::Flags as _;
+use core::{fmt, num::NonZero};
+
+use crate::blob::{Cells, Node, texts};
+use crate::{Error, Machine, Problem};
+
+/// The number by which firmware and interrupt controllers know a hart. Not an index: ids may be sparse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HartId(pub u64);
+
+impl fmt::Display for HartId {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A hart, as its node in `/cpus` describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hart {
+    /// From `reg`.
+    pub id: HartId,
+    /// Whether `status` lets it be used.
+    pub enabled: bool,
+    /// The largest page-table format, from `mmu-type`. `None` where the tree names none: such a hart is not for an
+    /// operating system (hart 0 of SiFive's boards), or the tree is a poor one.
+    pub mmu: Option<Mmu>,
+    /// What the tree offers; firmware may have left some of it switched off.
+    pub extensions: Extensions,
+    /// Bytes that `cbo.zero` clears, a power of two. `None` without Zicboz, and where the tree does not say how many.
+    pub zero_block: Option<NonZero<u32>>,
+    /// Where this hart's supervisor external interrupts come from.
+    pub context: Option<Context>,
+    /// Names the hart's own interrupt controller in the tree.
+    pub(crate) interrupt_phandle: Option<NonZero<u32>>,
+}
+
+/// A hart's context in an interrupt controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Index into the machine's `plics`.
+    pub plic: u8,
+    /// The context's number in it.
+    pub number: u16,
+}
+
+/// Page-table formats, each with all the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are the specification's")]
+pub enum Mmu {
+    Sv39,
+    Sv48,
+    Sv57,
+}
+
+bitflags::bitflags! {
+    /// Extensions that a kernel may care about; the tree has more.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Extensions: u32 {
+        /// Base integers, 32 registers.
+        const I = 1 << 0;
+        /// Multiplication and division.
+        const M = 1 << 1;
+        /// Atomic operations.
+        const A = 1 << 2;
+        /// Floating point, single precision.
+        const F = 1 << 3;
+        /// Floating point, double precision.
+        const D = 1 << 4;
+        /// Compressed instructions.
+        const C = 1 << 5;
+        /// Hypervisor.
+        const H = 1 << 6;
+        /// Vectors.
+        const V = 1 << 7;
+        /// Shifted additions.
+        const ZBA = 1 << 8;
+        /// Bit counting, rotation, minimum and maximum.
+        const ZBB = 1 << 9;
+        /// Single bits.
+        const ZBS = 1 << 10;
+        /// `cbo.clean`, `cbo.flush`, `cbo.inval`.
+        const ZICBOM = 1 << 11;
+        /// `cbo.zero`.
+        const ZICBOZ = 1 << 12;
+        /// `pause`.
+        const ZIHINTPAUSE = 1 << 13;
+        /// `wrs.nto`, `wrs.sto`.
+        const ZAWRS = 1 << 14;
+        /// `stimecmp`: a timer without firmware.
+        const SSTC = 1 << 15;
+        /// The hart faults where A or D would have to be set.
+        const SVADE = 1 << 16;
+        /// The hart can set A and D itself.
+        const SVADU = 1 << 17;
+        /// `sinval.vma` and its fences.
+        const SVINVAL = 1 << 18;
+        /// Leaves of 64 KiB.
+        const SVNAPOT = 1 << 19;
+        /// Memory types in page-table entries.
+        const SVPBMT = 1 << 20;
+    }
+}
+
+impl Extensions {
+    /// The extension of this name, in either case, or none.
+    fn named(name: &str) -> Self {
+        let mut flags = Self::FLAGS
+            .iter()
+            .filter(|flag| flag.name().eq_ignore_ascii_case(name));
+        flags.next().map_or(Self::empty(), |flag| *flag.value())
+    }
+
+    /// Reads an ISA string such as `rv64imafdc_zicboz_sstc2p0` (unprivileged specification, "ISA extension naming
+    /// conventions"): single letters first, then names with underscores between, any of them with a version.
+    pub(crate) fn from_isa(isa: &str) -> Self {
+        let isa = isa.get(4..).unwrap_or_default();
+        let (letters, names) = isa.split_once('_').unwrap_or((isa, ""));
+        // The first name may follow without an underscore. Old trees end the letters with `su`, for modes.
+        let letters_end = letters.find(['z', 'x', 'Z', 'X']).unwrap_or(letters.len());
+        let (letters, first_name) = letters.split_at(letters_end);
+        let letters = letters.chars().map(|letter| match letter {
+            'g' | 'G' => Self::I | Self::M | Self::A | Self::F | Self::D,
+            letter => Self::named(letter.encode_utf8(&mut [0; 4])),
+        });
+        let names = names
+            .split('_')
+            .chain([first_name])
+            .map(|name| Self::named(without_version(name)));
+        letters.chain(names).fold(Self::empty(), Self::union)
+    }
+
+    /// The extensions of a hart: from `riscv,isa-extensions`, or the older `riscv,isa`.
+    fn of(cpu: &Node) -> Self {
+        match cpu.property("riscv,isa-extensions") {
+            Some(list) => texts(list)
+                .map(Self::named)
+                .fold(Self::empty(), Self::union),
+            None => cpu.text("riscv,isa").map_or(Self::empty(), Self::from_isa),
+        }
+    }
+}
+
+/// `svinval1p0` and `svinval1` are `svinval`.
+fn without_version(name: &str) -> &str {
+    let digits = |name: &'_ str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let major = &name[..digits(name)];
+    match major.strip_suffix(['p', 'P']) {
+        Some(rest) if digits(rest) < rest.len() && major.len() < name.len() => {
+            &rest[..digits(rest)]
+        }
+        _ => major,
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// Reads the nodes in `/cpus`: harts, in the order of their ids, and the timebase.
+    pub(crate) fn read_harts(&mut self, cpus: &Node<'a>) -> Result<(), Error<'a>> {
+        let cells = cpus.child_cells();
+        let mut timebase = cpus.number("timebase-frequency");
+        let mut left_out = 0;
+        for cpu in cpus
+            .children()
+            .filter(|node| node.is_called("cpu") || node.text("device_type") == Some("cpu"))
+        {
+            timebase = timebase.or_else(|| cpu.number("timebase-frequency"));
+            let Some(hart) = self.read_hart(&cpu, cells) else {
+                continue;
+            };
+            match self.harts.binary_search_by_key(&hart.id, |hart| hart.id) {
+                Ok(_) => self.warn(&cpu, "reg", Problem::Again, "the hart is left out"),
+                Err(_) if self.harts.is_full() => left_out += 1,
+                Err(index) => self.harts.insert(index, hart),
+            }
+        }
+        if left_out > 0 {
+            self.warn(
+                cpus,
+                "",
+                Problem::LeftOut(left_out),
+                "those harts are left out",
+            );
+        }
+        if !self.harts.iter().any(|hart| hart.enabled) {
+            return Err(Error::NoHart {
+                warning: self.warnings.last().copied(),
+            });
+        }
+        self.timebase = timebase.and_then(NonZero::new).ok_or(Error::NoTimebase)?;
+        Ok(())
+    }
+
+    fn read_hart(&mut self, cpu: &Node<'a>, cells: Cells) -> Option<Hart> {
+        let (id, _) = self
+            .reg(cpu, Cells { size: 0, ..cells }, "the hart is left out")
+            .next()?;
+        let mmu = match cpu.text("mmu-type") {
+            Some("riscv,sv39") => Some(Mmu::Sv39),
+            Some("riscv,sv48") => Some(Mmu::Sv48),
+            Some("riscv,sv57") => Some(Mmu::Sv57),
+            _ => None,
+        };
+        let mut extensions = Extensions::of(cpu);
+        let mut zero_block = None;
+        if extensions.contains(Extensions::ZICBOZ) {
+            let bytes = cpu.number("riscv,cboz-block-size");
+            zero_block = bytes
+                .and_then(|bytes| NonZero::new(u32::try_from(bytes).ok()?))
+                .filter(|n| n.is_power_of_two());
+            if zero_block.is_none() {
+                extensions.remove(Extensions::ZICBOZ);
+                let problem = bytes.map_or(Problem::Missing, Problem::Value);
+                self.warn(
+                    cpu,
+                    "riscv,cboz-block-size",
+                    problem,
+                    "the hart is taken to have no Zicboz",
+                );
+            }
+        }
+        let own_controller = cpu
+            .children()
+            .find(|child| child.property("interrupt-controller").is_some());
+        Some(Hart {
+            id: HartId(id),
+            enabled: cpu.is_enabled(),
+            mmu,
+            extensions,
+            zero_block,
+            context: None,
+            interrupt_phandle: own_controller.and_then(|node| node.phandle()),
+        })
+    }
+}
