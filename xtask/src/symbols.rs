@@ -69,8 +69,16 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Report { functions, statics, bytes, address } = self;
-        write!(f, "{functions} functions and {statics} statics in {bytes} bytes at {address:#x}")
+        let Report {
+            functions,
+            statics,
+            bytes,
+            address,
+        } = self;
+        write!(
+            f,
+            "{functions} functions and {statics} statics in {bytes} bytes at {address:#x}"
+        )
     }
 }
 
@@ -105,21 +113,39 @@ pub fn inserted(before: &[u8]) -> Result<(Vec<u8>, Report), Error> {
     let definitions = definitions(&elf)?;
     let table = build::table(&definitions)?;
     if table.len() > TABLE_LIMIT {
-        return Err(Error::Layout(format!("a table of {} bytes, the limit is {TABLE_LIMIT}", table.len())));
+        return Err(Error::Layout(format!(
+            "a table of {} bytes, the limit is {TABLE_LIMIT}",
+            table.len()
+        )));
     }
 
     let mut after = before[..place.old_table(before)?].to_vec();
     after.resize(after.len().next_multiple_of(PAGE), 0);
     let (offset, size) = (after.len() as u64, table.len() as u64);
-    for (field, value) in place.fields().into_iter().zip([offset, size, offset, size, size]) {
+    for (field, value) in place
+        .fields()
+        .into_iter()
+        .zip([offset, size, offset, size, size])
+    {
         after[field].copy_from_slice(&value.to_le_bytes());
     }
     after.extend(&table);
 
     prove(before, &after)?;
-    let functions = definitions.iter().filter(|symbol| symbol.kind == Kind::Code).count();
+    let functions = definitions
+        .iter()
+        .filter(|symbol| symbol.kind == Kind::Code)
+        .count();
     let statics = definitions.len() - functions;
-    Ok((after, Report { functions, statics, bytes: table.len(), address: place.address }))
+    Ok((
+        after,
+        Report {
+            functions,
+            statics,
+            bytes: table.len(),
+            address: place.address,
+        },
+    ))
 }
 
 /// Where `.symbols` is described in the file.
@@ -138,9 +164,15 @@ impl Place {
             .elf_section_table()
             .section_by_name(LE, SECTION.as_bytes())
             .ok_or_else(|| Error::Layout("there is no section .symbols".into()))?;
-        let (address, offset, size) = (section.sh_addr(LE), section.sh_offset(LE), section.sh_size(LE));
+        let (address, offset, size) = (
+            section.sh_addr(LE),
+            section.sh_offset(LE),
+            section.sh_size(LE),
+        );
         let of_section = |(_, header): &(usize, &ProgramHeader64<LE>)| {
-            header.p_type(LE) == PT_LOAD && header.p_vaddr(LE) == address && header.p_offset(LE) == offset
+            header.p_type(LE) == PT_LOAD
+                && header.p_vaddr(LE) == address
+                && header.p_offset(LE) == offset
         };
         let (segment, header) = elf
             .elf_program_headers()
@@ -149,9 +181,13 @@ impl Place {
             .find(of_section)
             .ok_or_else(|| Error::Layout("no segment starts with .symbols".into()))?;
         if (header.p_filesz(LE), header.p_memsz(LE)) != (size, size) {
-            return Err(Error::Layout("the segment of .symbols holds something else too".into()));
+            return Err(Error::Layout(
+                "the segment of .symbols holds something else too".into(),
+            ));
         }
-        let number = |number: u64| usize::try_from(number).map_err(|_| Error::Layout(format!("an offset of {number:#x}")));
+        let number = |number: u64| {
+            usize::try_from(number).map_err(|_| Error::Layout(format!("an offset of {number:#x}")))
+        };
         let file = elf.elf_header();
         Ok(Place {
             address,
@@ -178,9 +214,10 @@ impl Place {
         let content = file.get(self.content.clone()).unwrap_or_default();
         match Table::new(content) {
             Err(::symbols::Error::NotInserted) if content.len() == HEADER => Ok(file.len()),
-            Err(::symbols::Error::NotInserted) => {
-                Err(Error::Layout(format!(".symbols has {} bytes, not {HEADER}", content.len())))
-            }
+            Err(::symbols::Error::NotInserted) => Err(Error::Layout(format!(
+                ".symbols has {} bytes, not {HEADER}",
+                content.len()
+            ))),
             Err(other) => Err(other.into()),
             Ok(_) if self.content.end == file.len() => Ok(self.content.start),
             Ok(_) => Err(Error::Layout("its table is not the end of the file".into())),
@@ -200,24 +237,39 @@ pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
     let mut sized = BTreeMap::new();
     let mut labels = BTreeMap::new();
     for symbol in elf.symbols() {
-        let Some(SectionIndex(section)) = symbol.section_index() else { continue };
+        let Some(SectionIndex(section)) = symbol.section_index() else {
+            continue;
+        };
         let section = elf.section_by_index(SectionIndex(section))?;
         let flags = section.elf_section_header().sh_flags(LE);
         let code = flags.contains(SHF_EXECINSTR);
         let name = symbol.name()?;
-        let nameless = name.is_empty() || name.starts_with('$') || name.starts_with(".L") || name.starts_with("anon.");
-        let other = !matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
+        let nameless = name.is_empty()
+            || name.starts_with('$')
+            || name.starts_with(".L")
+            || name.starts_with("anon.");
+        let other = !matches!(
+            symbol.kind(),
+            SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
+        );
         if nameless || other || !flags.contains(SHF_ALLOC) || section.name()? == SECTION {
             continue;
         }
         // The larger first, then a function before a label, a global symbol before a local one, a plain name first.
         let underscores = name.len() - name.trim_start_matches('_').len();
-        let rank = (u64::MAX - symbol.size(), symbol.kind() == SymbolKind::Unknown, symbol.is_local(), underscores);
+        let rank = (
+            u64::MAX - symbol.size(),
+            symbol.kind() == SymbolKind::Unknown,
+            symbol.is_local(),
+            underscores,
+        );
         let candidate = (rank, name, code, section.address() + section.size());
         if symbol.size() > 0 {
             let best = sized.entry(symbol.address()).or_insert(candidate);
             *best = candidate.min(*best);
-        } else if code && (symbol.kind() == SymbolKind::Text || symbol.is_global() && !name.starts_with("__")) {
+        } else if code
+            && (symbol.kind() == SymbolKind::Text || symbol.is_global() && !name.starts_with("__"))
+        {
             let best = labels.entry(symbol.address()).or_insert(candidate);
             *best = candidate.min(*best);
         }
@@ -234,7 +286,12 @@ pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
         // One that lies within another is a part of it.
         if last > end {
             let kind = if code { Kind::Code } else { Kind::Data };
-            definitions.push(Definition { name: name::readable(name), address, size, kind });
+            definitions.push(Definition {
+                name: name::readable(name),
+                address,
+                size,
+                kind,
+            });
             end = last;
         }
     }
@@ -244,11 +301,21 @@ pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
         if before > 0 && address - definitions[before - 1].address < definitions[before - 1].size {
             continue;
         }
-        let next_symbol = definitions.get(before).map_or(u64::MAX, |symbol| symbol.address);
-        let next_label = labels.range(address + 1..).next().map_or(u64::MAX, |(&address, _)| address);
+        let next_symbol = definitions
+            .get(before)
+            .map_or(u64::MAX, |symbol| symbol.address);
+        let next_label = labels
+            .range(address + 1..)
+            .next()
+            .map_or(u64::MAX, |(&address, _)| address);
         let size = section_end.min(next_symbol).min(next_label) - address;
         if size > 0 {
-            unsized_labels.push(Definition { name: name::readable(name), address, size, kind: Kind::Code });
+            unsized_labels.push(Definition {
+                name: name::readable(name),
+                address,
+                size,
+                kind: Kind::Code,
+            });
         }
     }
     definitions.append(&mut unsized_labels);
@@ -267,7 +334,10 @@ pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
 /// # Errors
 /// [`Error::Proof`] with what is wrong; the others where a file cannot be read at all.
 pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
-    let (old, new) = (ElfFile64::<LE>::parse(before)?, ElfFile64::<LE>::parse(after)?);
+    let (old, new) = (
+        ElfFile64::<LE>::parse(before)?,
+        ElfFile64::<LE>::parse(after)?,
+    );
     let (old_place, place) = (Place::find(&old)?, Place::find(&new)?);
     let failed = |text: String| Err(Error::Proof(text));
 
@@ -275,22 +345,35 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
     let kept = place.content.start.min(before.len());
     for at in (0..kept).filter(|at| !fields.iter().any(|field| field.contains(at))) {
         if before[at] != after[at] {
-            return failed(format!("byte {at:#x} of the file was {:#04x} and is {:#04x}", before[at], after[at]));
+            return failed(format!(
+                "byte {at:#x} of the file was {:#04x} and is {:#04x}",
+                before[at], after[at]
+            ));
         }
     }
     if place.content.start % PAGE != 0 || place.content.end != after.len() {
-        return failed(format!("the table lies at {:#x?} of a file of {:#x} bytes", place.content, after.len()));
+        return failed(format!(
+            "the table lies at {:#x?} of a file of {:#x} bytes",
+            place.content,
+            after.len()
+        ));
     }
 
-    if (old.sections().count(), old.segments().count()) != (new.sections().count(), new.segments().count()) {
+    if (old.sections().count(), old.segments().count())
+        != (new.sections().count(), new.segments().count())
+    {
         return failed("there are more sections or segments, or fewer".into());
     }
     for (old, new) in old.sections().zip(new.sections()) {
         let name = old.name()?;
         let (was, is) = (old.elf_section_header(), new.elf_section_header());
-        let facts = |header: &SectionHeader64<LE>| (header.sh_type(LE), header.sh_flags(LE), header.sh_addr(LE));
+        let facts = |header: &SectionHeader64<LE>| {
+            (header.sh_type(LE), header.sh_flags(LE), header.sh_addr(LE))
+        };
         if name != new.name()? || facts(was) != facts(is) {
-            return failed(format!("section {name} has another name, type, address or other flags"));
+            return failed(format!(
+                "section {name} has another name, type, address or other flags"
+            ));
         }
         if name == SECTION {
             continue;
@@ -298,17 +381,36 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
         if was.sh_size(LE) != is.sh_size(LE) || old.data()? != new.data()? {
             return failed(format!("section {name} has another size or content"));
         }
-        if was.sh_flags(LE).contains(SHF_ALLOC) && was.sh_addr(LE) + was.sh_size(LE) > place.address {
-            return failed(format!("section {name} reaches to {:#x}, behind the table's start", was.sh_addr(LE) + was.sh_size(LE)));
+        if was.sh_flags(LE).contains(SHF_ALLOC) && was.sh_addr(LE) + was.sh_size(LE) > place.address
+        {
+            return failed(format!(
+                "section {name} reaches to {:#x}, behind the table's start",
+                was.sh_addr(LE) + was.sh_size(LE)
+            ));
         }
     }
-    for (number, (was, is)) in old.elf_program_headers().iter().zip(new.elf_program_headers()).enumerate() {
+    for (number, (was, is)) in old
+        .elf_program_headers()
+        .iter()
+        .zip(new.elf_program_headers())
+        .enumerate()
+    {
         let facts = |header: &ProgramHeader64<LE>| {
-            (header.p_type(LE), header.p_flags(LE), header.p_vaddr(LE), header.p_paddr(LE), header.p_align(LE))
+            (
+                header.p_type(LE),
+                header.p_flags(LE),
+                header.p_vaddr(LE),
+                header.p_paddr(LE),
+                header.p_align(LE),
+            )
         };
-        let extent = |header: &ProgramHeader64<LE>| (header.p_offset(LE), header.p_filesz(LE), header.p_memsz(LE));
+        let extent = |header: &ProgramHeader64<LE>| {
+            (header.p_offset(LE), header.p_filesz(LE), header.p_memsz(LE))
+        };
         if facts(was) != facts(is) {
-            return failed(format!("segment {number} has another type, address, alignment or other rights"));
+            return failed(format!(
+                "segment {number} has another type, address, alignment or other rights"
+            ));
         }
         if was.p_vaddr(LE) == place.address && was.p_type(LE) == PT_LOAD {
             continue;
@@ -324,31 +426,57 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
 /// The table's segment is the last in memory, and only to be read; no symbol lies within or behind it.
 fn prove_alone(elf: &ElfFile64<LE>, place: &Place) -> Result<(), Error> {
     let failed = |text: String| Err(Error::Proof(text));
-    let loaded = || elf.elf_program_headers().iter().enumerate().filter(|(_, header)| header.p_type(LE) == PT_LOAD);
+    let loaded = || {
+        elf.elf_program_headers()
+            .iter()
+            .enumerate()
+            .filter(|(_, header)| header.p_type(LE) == PT_LOAD)
+    };
     let mut own = loaded().filter(|(_, header)| header.p_vaddr(LE) == place.address);
     let (Some((own, table)), None) = (own.next(), own.next()) else {
-        return failed(format!("not exactly one segment starts at {:#x}", place.address));
+        return failed(format!(
+            "not exactly one segment starts at {:#x}",
+            place.address
+        ));
     };
     if table.p_flags(LE) != PF_R {
-        return failed(format!("the table's segment has the rights {:?}, not only to be read", table.p_flags(LE)));
+        return failed(format!(
+            "the table's segment has the rights {:?}, not only to be read",
+            table.p_flags(LE)
+        ));
     }
-    if table.p_align(LE) == 0 || table.p_offset(LE) % table.p_align(LE) != place.address % table.p_align(LE) {
-        return failed(format!("the table's offset does not suit an alignment of {:#x}", table.p_align(LE)));
+    if table.p_align(LE) == 0
+        || table.p_offset(LE) % table.p_align(LE) != place.address % table.p_align(LE)
+    {
+        return failed(format!(
+            "the table's offset does not suit an alignment of {:#x}",
+            table.p_align(LE)
+        ));
     }
     if place.address.checked_add(table.p_memsz(LE)).is_none() {
-        return failed(format!("the table does not fit behind {:#x}", place.address));
+        return failed(format!(
+            "the table does not fit behind {:#x}",
+            place.address
+        ));
     }
     for (number, other) in loaded().filter(|(number, _)| *number != own) {
         let size = other.p_memsz(LE);
         let behind = |start: u64, table: u64| start.checked_add(size).is_none_or(|end| end > table);
-        if behind(other.p_vaddr(LE), place.address) || behind(other.p_paddr(LE), table.p_paddr(LE)) {
+        if behind(other.p_vaddr(LE), place.address) || behind(other.p_paddr(LE), table.p_paddr(LE))
+        {
             return failed(format!("segment {number} reaches behind the table's start"));
         }
     }
     let absolute = |symbol: &object::read::elf::ElfSymbol64<LE>| symbol.section_index().is_none();
     let range = place.address + 1..=place.address + table.p_memsz(LE);
-    match elf.symbols().find(|symbol| range.contains(&symbol.address()) && !absolute(symbol)) {
-        Some(symbol) => failed(format!("the symbol {} lies behind the table's start: it would be wrong now", symbol.name()?)),
+    match elf
+        .symbols()
+        .find(|symbol| range.contains(&symbol.address()) && !absolute(symbol))
+    {
+        Some(symbol) => failed(format!(
+            "the symbol {} lies behind the table's start: it would be wrong now",
+            symbol.name()?
+        )),
         None => Ok(()),
     }
 }
@@ -359,25 +487,53 @@ fn prove_lookup(elf: &ElfFile64<LE>, content: &[u8]) -> Result<(), Error> {
     let table = Table::new(content)?;
     let definitions = definitions(elf)?;
     if table.symbols().count() != definitions.len() {
-        return failed(format!("{} of {} symbols are in the table", table.symbols().count(), definitions.len()));
+        return failed(format!(
+            "{} of {} symbols are in the table",
+            table.symbols().count(),
+            definitions.len()
+        ));
     }
     for (index, symbol) in definitions.iter().enumerate() {
         let end = symbol.address + symbol.size;
-        let found = [table.exact(symbol.address), table.exact(end - 1), table.return_site(end)];
+        let found = [
+            table.exact(symbol.address),
+            table.exact(end - 1),
+            table.return_site(end),
+        ];
         let offsets = [0, symbol.size - 1, symbol.size];
         for (found, offset) in found.into_iter().zip(offsets) {
-            let truth = (symbol.name.as_str(), symbol.address, symbol.size, symbol.kind, offset);
+            let truth = (
+                symbol.name.as_str(),
+                symbol.address,
+                symbol.size,
+                symbol.kind,
+                offset,
+            );
             let facts = |it: ::symbols::Location<'_>| {
                 let symbol = it.symbol;
-                (symbol.name == truth.0, symbol.address, symbol.size, symbol.kind, it.offset)
+                (
+                    symbol.name == truth.0,
+                    symbol.address,
+                    symbol.size,
+                    symbol.kind,
+                    it.offset,
+                )
             };
             if found.map(facts) != Some((true, truth.1, truth.2, truth.3, truth.4)) {
-                return failed(format!("{}+{offset:#x} is {found:?} in the table", symbol.name));
+                return failed(format!(
+                    "{}+{offset:#x} is {found:?} in the table",
+                    symbol.name
+                ));
             }
         }
-        let adjacent = definitions.get(index + 1).is_some_and(|next| next.address == end);
+        let adjacent = definitions
+            .get(index + 1)
+            .is_some_and(|next| next.address == end);
         if !adjacent && table.exact(end).is_some() {
-            return failed(format!("the table names {end:#x}, where {} has ended", symbol.name));
+            return failed(format!(
+                "the table names {end:#x}, where {} has ended",
+                symbol.name
+            ));
         }
     }
     Ok(())
