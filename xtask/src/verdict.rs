@@ -365,7 +365,7 @@ impl<'a> Output<'a> {
                 "the verdict counts `{counts}`, the lines before it `{counted}`"
             ));
         }
-        if said_to_fail != !failures.is_empty() {
+        if said_to_fail == failures.is_empty() {
             complaints.push(format!(
                 "the verdict says that {}, the lines before it `{counted}`",
                 if said_to_fail {

@@ -1,0 +1,438 @@
+//! A [`Case`] is something that the kernel is booted for and that passes or fails: a self-test, a deliberate crash or
+//! the whole suite, in a lane. `cargo test`, `test`, `soak` and `mutants` all run their boots through it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::environment::Environment;
+use crate::image::{Image, Profile};
+use crate::lanes::Lane;
+use crate::manifest::{Crash, Manifest, Place};
+use crate::qemu::{self, Boot, Exit, Outcome};
+use crate::verdict::{Expectation, Judgement, TestResult, Verdict, judge};
+
+/// What the kernel is booted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// One self-test, alone in its boot.
+    Test {
+        /// Its name.
+        name: String,
+        /// Where it is registered.
+        place: Place,
+    },
+    /// One deliberate crash.
+    Crash(Crash),
+    /// These self-tests one after the other in one boot: what one leaves behind, the next meets.
+    Suite {
+        /// Their names.
+        names: Vec<String>,
+        /// Whether they are all that the image holds, so that they need not be named to the kernel.
+        all: bool,
+    },
+}
+
+/// A subject in a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// The lane.
+    pub lane: &'static Lane,
+    /// The build of the kernel.
+    pub profile: Profile,
+    /// What is booted.
+    pub subject: Subject,
+}
+
+/// The cases of an image in a lane: each self-test, each crash, and the suite if there is a test at all.
+pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
+    let tests = manifest.tests.iter().filter(|test| lane.fits(&test.entry));
+    let names: Vec<String> = tests.clone().map(|test| test.name.clone()).collect();
+    let tests = tests.map(|test| Subject::Test {
+        name: test.name.clone(),
+        place: test.entry.place.clone(),
+    });
+    let crashes = manifest
+        .crashes
+        .iter()
+        .filter(|crash| lane.fits(&crash.entry))
+        .map(|crash| Subject::Crash(crash.clone()));
+    let all = names.len() == manifest.tests.len();
+    let suite = (!names.is_empty()).then_some(Subject::Suite { names, all });
+    tests
+        .chain(crashes)
+        .chain(suite)
+        .map(|subject| Case {
+            lane,
+            profile,
+            subject,
+        })
+        .collect()
+}
+
+impl Case {
+    /// Its name: `icount::frame::double_free_is_an_error`, `smp::crash::panic`, `tcg::suite`; with `release::` before
+    /// it for that build.
+    pub fn name(&self) -> String {
+        let build = match self.profile {
+            Profile::Checked => String::new(),
+            Profile::Release => "release::".to_owned(),
+        };
+        format!("{build}{}::{}", self.lane.name, self.subject.name())
+    }
+
+    /// The boot that runs it.
+    pub fn boot(&self, image: &Path) -> Boot {
+        self.lane.boot(image, &self.subject.command_line())
+    }
+
+    /// What that boot must give.
+    pub fn expectation(&self) -> Expectation {
+        match &self.subject {
+            Subject::Test { name, .. } => Expectation::Tests(vec![name.clone()]),
+            Subject::Suite { names, .. } => Expectation::Tests(names.clone()),
+            Subject::Crash(crash) => crash.into(),
+        }
+    }
+
+    /// The command that runs it again.
+    pub fn command(&self) -> String {
+        let build = match self.profile {
+            Profile::Checked => "",
+            Profile::Release => " --profile release",
+        };
+        let (subject, lane) = (self.subject.name(), self.lane.name);
+        format!("cargo run -- test --exact {subject} --lane {lane}{build}")
+    }
+
+    /// Boots it once and judges how that ended.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn run(&self, environment: &Environment, image: &Image) -> Result<Run, qemu::Error> {
+        let boot = self.boot(&image.elf);
+        let outcome = boot.run(environment)?;
+        let judgement = judge(&outcome, &self.expectation());
+        Ok(Run {
+            case: self.clone(),
+            boot,
+            outcome,
+            judgement,
+        })
+    }
+}
+
+impl Subject {
+    /// Its name in a list: `frame::double_free_is_an_error`, `crash::panic`, `suite`.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Test { name, .. } => name.clone(),
+            Self::Crash(crash) => format!("crash::{}", crash.kind),
+            Self::Suite { .. } => "suite".to_owned(),
+        }
+    }
+
+    /// The kernel's command line that asks for it.
+    pub fn command_line(&self) -> String {
+        match self {
+            Self::Test { name, .. } => format!("test only={name}"),
+            Self::Suite { all: true, .. } => "test".to_owned(),
+            Self::Suite { names, .. } => format!("test only={}", names.join(",")),
+            Self::Crash(crash) => format!("crash={}", crash.kind),
+        }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Test { place, .. } => Some(place),
+            Self::Crash(crash) => Some(&crash.entry.place),
+            Self::Suite { .. } => None,
+        }
+    }
+
+    /// What must happen, in words.
+    fn expected(&self) -> String {
+        match self {
+            Self::Test { name, .. } => {
+                format!(
+                    "the line `test {name} ... ok`, a last line `verdict: pass: ...`, exit code 0"
+                )
+            }
+            Self::Suite { names, .. } => format!(
+                "each of {} tests reported `ok` once, a last line `verdict: pass: ...`, exit code 0",
+                names.len()
+            ),
+            Self::Crash(crash) if crash.entry.flags.hang => format!(
+                "no end, and in the host's diagnosis the frames {}",
+                crash.frames.join(", ")
+            ),
+            Self::Crash(crash) => format!(
+                "a last line `verdict: crash: ...` with `{}`, a backtrace with {}, exit code 3",
+                crash.sentence,
+                if crash.frames.is_empty() {
+                    "any frames".to_owned()
+                } else {
+                    crash.frames.join(", then ")
+                }
+            ),
+        }
+    }
+}
+
+/// A boot of a case, and how it ended.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What was run.
+    pub case: Case,
+    /// With what.
+    pub boot: Boot,
+    /// What it gave.
+    pub outcome: Outcome,
+    /// What that means.
+    pub judgement: Judgement,
+}
+
+impl Run {
+    /// Whether it did what it should.
+    pub fn passed(&self) -> bool {
+        self.judgement.verdict.passed()
+    }
+
+    /// Why a single self-test was skipped, if it was.
+    pub fn skipped(&self) -> Option<&str> {
+        match (&self.case.subject, &*self.judgement.tests) {
+            (Subject::Test { .. }, [(_, TestResult::Skipped(why))]) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How QEMU ended, in words.
+    pub fn exit(&self) -> String {
+        match &self.outcome.exit {
+            Exit::Code(code) => format!("code {code}"),
+            Exit::Signal(signal) => format!("signal {signal}"),
+            Exit::TimedOut { .. } => "hung".to_owned(),
+        }
+    }
+
+    /// Everything that is known about it: for a log file.
+    pub fn log(&self) -> String {
+        let mut log = format!(
+            "case:    {}\nresult:  {}\nexit:    {}\nboot:    {}\n",
+            self.case.name(),
+            self.judgement.verdict,
+            self.exit(),
+            self.boot.command_line(),
+        );
+        self.write_output(&mut log);
+        log
+    }
+
+    /// What a person needs who sees it fail: what was wrong, what belonged there, how to see it again, and the output.
+    pub fn report(&self, log: &Path) -> String {
+        let subject = &self.case.subject;
+        let result = match &self.judgement.verdict {
+            Verdict::Wrong(reasons) => reasons.join("\n          "),
+            verdict => verdict.to_string(),
+        };
+        let mut report = format!("result    {result}\nexpected  {}\n", subject.expected());
+        let mut field = |name: &str, value: &str| {
+            writeln!(report, "{name:8}  {value}").expect("a String takes everything");
+        };
+        if let Some(place) = subject.place() {
+            field("written", &format!("in {place}"));
+        }
+        field("again", &self.case.command());
+        field("QEMU", &self.boot.command_line());
+        field("log", &log.display().to_string());
+        self.write_output(&mut report);
+        report
+    }
+
+    fn write_output(&self, text: &mut String) {
+        let mut part = |title: &str, content: &str| {
+            let content = content.replace('\r', "");
+            let content = content.trim_end_matches('\n');
+            if !content.is_empty() {
+                writeln!(text, "--- {title} ---\n{content}").expect("a String takes everything");
+            }
+        };
+        part("serial output", &self.outcome.output);
+        if let Exit::TimedOut { diagnosis } = &self.outcome.exit {
+            part("where every hart was when it was killed", diagnosis);
+        }
+        part("QEMU's own messages", &self.outcome.messages);
+    }
+
+    /// Writes the log into `directory`, under the case's name. Gives the file's path.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, directory: &Path) -> std::io::Result<PathBuf> {
+        self.save_as(directory, &self.case.name().replace("::", "."))
+    }
+
+    /// Writes the log into `directory` as `NAME.log`. Gives the file's path.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_as(&self, directory: &Path, name: &str) -> std::io::Result<PathBuf> {
+        std::fs::create_dir_all(directory)?;
+        let path = directory.join(format!("{name}.log"));
+        std::fs::write(&path, self.log())?;
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest::parse(
+            b"test\ta::b\t1\t1\t-\tkernel/src/a.rs:1\n\
+              test\ta::exact\t1\t1\ticount\tkernel/src/a.rs:2\n\
+              test\ta::harts\t2\t4\t-\tkernel/src/a.rs:3\n\
+              crash\tpanic\t3\t1\t-\tkernel/src/c.rs:1\tpanicked\touter,inner\n",
+        )
+        .unwrap()
+    }
+
+    fn lane(name: &str) -> &'static Lane {
+        Lane::named(name).unwrap()
+    }
+
+    fn names(lane_name: &str) -> Vec<String> {
+        let cases = cases(&manifest(), lane(lane_name), Profile::Checked);
+        cases.iter().map(Case::name).collect()
+    }
+
+    fn case(lane_name: &str, subject: &str) -> Case {
+        cases(&manifest(), lane(lane_name), Profile::Checked)
+            .into_iter()
+            .find(|case| case.subject.name() == subject)
+            .unwrap()
+    }
+
+    fn run(subject: &str, output: &str, exit: Exit) -> Run {
+        let case = case("tcg", subject);
+        let outcome = Outcome {
+            output: output.to_owned(),
+            messages: String::new(),
+            exit,
+            duration: Duration::ZERO,
+        };
+        Run {
+            boot: case.boot(Path::new("kernel")),
+            judgement: judge(&outcome, &case.expectation()),
+            case,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn every_lane_lists_what_fits_it() {
+        assert_eq!(
+            names("icount"),
+            [
+                "icount::a::b",
+                "icount::a::exact",
+                "icount::crash::panic",
+                "icount::suite"
+            ]
+        );
+        assert_eq!(
+            names("tcg"),
+            ["tcg::a::b", "tcg::crash::panic", "tcg::suite"]
+        );
+        assert_eq!(
+            names("smp"),
+            [
+                "smp::a::b",
+                "smp::a::harts",
+                "smp::crash::panic",
+                "smp::suite"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_release_build_is_named() {
+        let cases = cases(&manifest(), lane("tcg"), Profile::Release);
+        assert_eq!(cases[0].name(), "release::tcg::a::b");
+    }
+
+    #[test]
+    fn an_image_without_tests_has_no_suite() {
+        assert!(cases(&Manifest::default(), lane("tcg"), Profile::Checked).is_empty());
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_exactly_what_is_expected() {
+        let append = |lane, subject| case(lane, subject).boot(Path::new("kernel")).append;
+        assert_eq!(append("tcg", "a::b"), "test only=a::b");
+        assert_eq!(append("tcg", "crash::panic"), "crash=panic");
+        assert_eq!(append("icount", "suite"), "test only=a::b,a::exact");
+        assert_eq!(
+            case("icount", "suite").expectation(),
+            Expectation::Tests(vec!["a::b".into(), "a::exact".into()])
+        );
+    }
+
+    #[test]
+    fn a_suite_of_all_tests_names_none() {
+        let mut manifest = manifest();
+        manifest.tests.truncate(1);
+        let cases = cases(&manifest, lane("tcg"), Profile::Checked);
+        let suite = cases.last().unwrap();
+        assert_eq!(suite.boot(Path::new("kernel")).append, "test");
+        assert_eq!(suite.expectation(), Expectation::Tests(vec!["a::b".into()]));
+    }
+
+    #[test]
+    fn a_failures_report_says_what_where_and_how_to_see_it_again() {
+        let run = run("a::b", "hello\r\nverdict: pass\r\n", Exit::Code(3));
+        assert!(!run.passed());
+        let report = run.report(Path::new("target/logs/x.log"));
+        for part in [
+            "the exit code is 3 (crash)",
+            "expected  the line `test a::b ... ok`",
+            "in kernel/src/a.rs:1",
+            "cargo run -- test --exact a::b --lane tcg\n",
+            "qemu-system-riscv64 ",
+            "target/logs/x.log",
+            "--- serial output ---\nhello\nverdict: pass\n",
+        ] {
+            assert!(report.contains(part), "`{part}` is missing in:\n{report}");
+        }
+    }
+
+    #[test]
+    fn a_hangs_log_has_the_diagnosis() {
+        let exit = Exit::TimedOut {
+            diagnosis: "CPU 0 is at".to_owned(),
+        };
+        let run = run("a::b", "", exit);
+        assert!(run.log().contains("\nexit:    hung\n"), "{}", run.log());
+        assert!(run.log().contains("was killed ---\nCPU 0 is at\n"));
+    }
+
+    #[test]
+    fn a_skipped_test_gives_its_reason() {
+        let output =
+            "test a::b ... skipped: no PLIC\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
+        let run = run("a::b", output, Exit::Code(0));
+        assert_eq!(run.skipped(), Some("no PLIC"));
+        assert!(run.passed());
+    }
+
+    #[test]
+    fn a_log_is_saved_under_the_cases_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = run("crash::panic", "", Exit::Code(0));
+        let path = run.save(&directory.path().join("logs")).unwrap();
+        assert!(path.ends_with("logs/tcg.crash.panic.log"));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), run.log());
+    }
+}
