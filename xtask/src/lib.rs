@@ -7,6 +7,7 @@ pub mod qemu;
 pub mod run;
 pub mod machine;
 pub mod symbols;
+pub mod frames;
 pub mod size;
 pub mod manifest;
 pub mod verdict;

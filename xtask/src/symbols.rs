@@ -6,6 +6,7 @@
 
 pub mod name;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::offset_of;
@@ -13,11 +14,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ::symbols::build::{self, Definition};
-use ::symbols::{HEADER, Kind, Table};
+use ::symbols::{HEADER, Kind, Location, Symbol, Table};
 use object::LittleEndian as LE;
 use object::elf::{PF_R, PT_LOAD, ProgramHeader64, SHF_ALLOC, SHF_EXECINSTR, SectionHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
-use object::{Object, ObjectSection, ObjectSymbol, SectionIndex, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// The section that holds the table.
 const SECTION: &str = ".symbols";
@@ -225,102 +226,117 @@ impl Place {
     }
 }
 
-/// The symbols of an image that a person would look for: functions, labels of assembly, statics. Sorted by address, names
-/// readable, ranges apart.
+/// A symbol of the ELF file; of several at one address, the least is the one to show.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate<'a> {
+    /// The largest first. A label that says no size has 0.
+    size: Reverse<u64>,
+    is_label: bool,
+    is_local: bool,
+    underscores: usize,
+    name: &'a str,
+    is_code: bool,
+    section_end: u64,
+}
+
+/// The symbols of an image that a person would look for: functions, labels of assembly, statics. Sorted by address,
+/// with readable names, their ranges apart.
 ///
 /// A label that says no size reaches to the next symbol; it counts if it is global and does not start with `__`, which
-/// is how the linker script's own are called. Of several symbols for the same bytes the most telling stays.
+/// is how the linker script's own are called. One that lies within another symbol is a part of it.
 ///
 /// # Errors
 /// [`Error::Elf`], and [`Error::Layout`] where the image was stripped.
 pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
-    let mut sized = BTreeMap::new();
-    let mut labels = BTreeMap::new();
-    for symbol in elf.symbols() {
-        let Some(SectionIndex(section)) = symbol.section_index() else {
-            continue;
-        };
-        let section = elf.section_by_index(SectionIndex(section))?;
-        let flags = section.elf_section_header().sh_flags(LE);
-        let code = flags.contains(SHF_EXECINSTR);
-        let name = symbol.name()?;
-        let nameless = name.is_empty()
-            || name.starts_with('$')
-            || name.starts_with(".L")
-            || name.starts_with("anon.");
-        let other = !matches!(
-            symbol.kind(),
-            SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
-        );
-        if nameless || other || !flags.contains(SHF_ALLOC) || section.name()? == SECTION {
-            continue;
-        }
-        // The larger first, then a function before a label, a global symbol before a local one, a plain name first.
-        let underscores = name.len() - name.trim_start_matches('_').len();
-        let rank = (
-            u64::MAX - symbol.size(),
-            symbol.kind() == SymbolKind::Unknown,
-            symbol.is_local(),
-            underscores,
-        );
-        let candidate = (rank, name, code, section.address() + section.size());
-        if symbol.size() > 0 {
-            let best = sized.entry(symbol.address()).or_insert(candidate);
-            *best = candidate.min(*best);
-        } else if code
-            && (symbol.kind() == SymbolKind::Text || symbol.is_global() && !name.starts_with("__"))
-        {
-            let best = labels.entry(symbol.address()).or_insert(candidate);
-            *best = candidate.min(*best);
+    let [mut symbols, labels] = candidates(elf)?;
+    let mut end = 0;
+    symbols.retain(|&address, symbol| {
+        let is_apart = address.saturating_add(symbol.size.0) > end;
+        end = end.max(address.saturating_add(symbol.size.0));
+        is_apart
+    });
+    for (address, label) in labels {
+        let before = symbols.range(..=address).next_back();
+        if before.is_none_or(|(start, symbol)| address - start >= symbol.size.0) {
+            symbols.insert(address, label);
         }
     }
-    if sized.is_empty() && labels.is_empty() {
+    if symbols.is_empty() {
         return Err(Error::Layout("it has no symbols; was it stripped?".into()));
     }
 
-    let mut definitions: Vec<Definition> = Vec::new();
-    let mut end = 0;
-    for (&address, &((inverse_size, ..), name, code, _)) in &sized {
-        let size = u64::MAX - inverse_size;
-        let last = address.saturating_add(size);
-        // One that lies within another is a part of it.
-        if last > end {
-            let kind = if code { Kind::Code } else { Kind::Data };
+    let mut definitions = Vec::new();
+    let mut symbols = symbols.into_iter().peekable();
+    while let Some((address, symbol)) = symbols.next() {
+        let next = symbols.peek().map_or(u64::MAX, |(address, _)| *address);
+        let size = match symbol.size.0 {
+            0 => next.min(symbol.section_end).saturating_sub(address),
+            size => size,
+        };
+        if size > 0 {
+            let kind = if symbol.is_code {
+                Kind::Code
+            } else {
+                Kind::Data
+            };
+            let name = name::readable(symbol.name);
             definitions.push(Definition {
-                name: name::readable(name),
+                name,
                 address,
                 size,
                 kind,
             });
-            end = last;
         }
     }
-    let mut unsized_labels = Vec::new();
-    for (&address, &(_, name, _, section_end)) in &labels {
-        let before = definitions.partition_point(|symbol| symbol.address <= address);
-        if before > 0 && address - definitions[before - 1].address < definitions[before - 1].size {
+    Ok(definitions)
+}
+
+/// By address, the symbols that say a size, and labels in code that say none.
+fn candidates<'a>(elf: &ElfFile64<'a, LE>) -> Result<[BTreeMap<u64, Candidate<'a>>; 2], Error> {
+    let (mut sized, mut labels) = (BTreeMap::new(), BTreeMap::new());
+    for symbol in elf.symbols() {
+        let Some(section) = symbol.section_index() else {
+            continue;
+        };
+        let section = elf.section_by_index(section)?;
+        let flags = section.elf_section_header().sh_flags(LE);
+        let is_code = flags.contains(SHF_EXECINSTR);
+        let (name, size) = (symbol.name()?, symbol.size());
+        // Marks of the assembler, and constants of the compiler.
+        let nobody_looks_for_it =
+            name.is_empty() || ["$", ".L", "anon."].iter().any(|it| name.starts_with(it));
+        let of_a_kind = matches!(
+            symbol.kind(),
+            SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
+        );
+        if nobody_looks_for_it
+            || !of_a_kind
+            || !flags.contains(SHF_ALLOC)
+            || section.name()? == SECTION
+        {
             continue;
         }
-        let next_symbol = definitions
-            .get(before)
-            .map_or(u64::MAX, |symbol| symbol.address);
-        let next_label = labels
-            .range(address + 1..)
-            .next()
-            .map_or(u64::MAX, |(&address, _)| address);
-        let size = section_end.min(next_symbol).min(next_label) - address;
-        if size > 0 {
-            unsized_labels.push(Definition {
-                name: name::readable(name),
-                address,
-                size,
-                kind: Kind::Code,
-            });
-        }
+        let is_function = symbol.kind() == SymbolKind::Text;
+        let map = if size > 0 {
+            &mut sized
+        } else if is_code && (is_function || symbol.is_global() && !name.starts_with("__")) {
+            &mut labels
+        } else {
+            continue;
+        };
+        let candidate = Candidate {
+            size: Reverse(size),
+            is_label: symbol.kind() == SymbolKind::Unknown,
+            is_local: symbol.is_local(),
+            underscores: name.len() - name.trim_start_matches('_').len(),
+            name,
+            is_code,
+            section_end: section.address() + section.size(),
+        };
+        let best = map.entry(symbol.address()).or_insert(candidate);
+        *best = candidate.min(*best);
     }
-    definitions.append(&mut unsized_labels);
-    definitions.sort_by_key(|symbol| symbol.address);
-    Ok(definitions)
+    Ok([sized, labels])
 }
 
 /// Proves that `after` is `before` with a symbol table, and nothing else.
@@ -341,22 +357,36 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
     let (old_place, place) = (Place::find(&old)?, Place::find(&new)?);
     let failed = |text: String| Err(Error::Proof(text));
 
-    let fields = old_place.fields();
     let kept = place.content.start.min(before.len());
-    for at in (0..kept).filter(|at| !fields.iter().any(|field| field.contains(at))) {
-        if before[at] != after[at] {
-            return failed(format!(
-                "byte {at:#x} of the file was {:#04x} and is {:#04x}",
-                before[at], after[at]
-            ));
+    let Some(same) = after.get(..kept) else {
+        return failed(format!(
+            "the table is to start at {kept:#x}, behind the end of the file"
+        ));
+    };
+    let mut expected = before[..kept].to_vec();
+    for field in old_place.fields() {
+        if let (Some(old), Some(new)) = (expected.get_mut(field.clone()), same.get(field)) {
+            old.copy_from_slice(new);
         }
     }
-    if place.content.start % PAGE != 0 || place.content.end != after.len() {
+    if let Some(at) = (0..kept).find(|&at| expected[at] != same[at]) {
+        let (was, is) = (before[at], after[at]);
         return failed(format!(
-            "the table lies at {:#x?} of a file of {:#x} bytes",
-            place.content,
+            "byte {at:#x} of the file was {was:#04x} and is {is:#04x}"
+        ));
+    }
+    if place.content.start % PAGE != 0 || place.content.end != after.len() {
+        let Range { start, end } = place.content;
+        return failed(format!(
+            "the table is {start:#x}..{end:#x} of a file of {:#x} bytes",
             after.len()
         ));
+    }
+    if after[kept..place.content.start]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        return failed("there is something between the old end of the file and the table".into());
     }
 
     if (old.sections().count(), old.segments().count())
@@ -487,52 +517,58 @@ fn prove_lookup(elf: &ElfFile64<LE>, content: &[u8]) -> Result<(), Error> {
     let table = Table::new(content)?;
     let definitions = definitions(elf)?;
     if table.symbols().count() != definitions.len() {
+        let found = table.symbols().count();
         return failed(format!(
-            "{} of {} symbols are in the table",
-            table.symbols().count(),
+            "the table has {found} of {} symbols",
             definitions.len()
         ));
     }
-    for (index, symbol) in definitions.iter().enumerate() {
-        let end = symbol.address + symbol.size;
-        let found = [
-            table.exact(symbol.address),
-            table.exact(end - 1),
-            table.return_site(end),
-        ];
-        let offsets = [0, symbol.size - 1, symbol.size];
-        for (found, offset) in found.into_iter().zip(offsets) {
-            let truth = (
-                symbol.name.as_str(),
-                symbol.address,
-                symbol.size,
-                symbol.kind,
-                offset,
-            );
-            let facts = |it: ::symbols::Location<'_>| {
-                let symbol = it.symbol;
-                (
-                    symbol.name == truth.0,
-                    symbol.address,
-                    symbol.size,
-                    symbol.kind,
-                    it.offset,
-                )
-            };
-            if found.map(facts) != Some((true, truth.1, truth.2, truth.3, truth.4)) {
-                return failed(format!(
-                    "{}+{offset:#x} is {found:?} in the table",
-                    symbol.name
-                ));
-            }
+    for (
+        index,
+        Definition {
+            name,
+            address,
+            size,
+            kind,
+        },
+    ) in definitions.iter().enumerate()
+    {
+        let (address, size, kind) = (*address, *size, *kind);
+        let symbol = Symbol {
+            name,
+            address,
+            size,
+            kind,
+        };
+        let expected = |offset| Some(Location { symbol, offset });
+        let end = address + size;
+        if table.exact(address) != expected(0) || table.exact(end - 1) != expected(size - 1) {
+            return failed(format!(
+                "the table does not find {name} at {address:#x}, {size} bytes"
+            ));
+        }
+        if table.return_site(end) != expected(size) {
+            return failed(format!(
+                "the table does not find {name} from the return address {end:#x}"
+            ));
         }
         let adjacent = definitions
             .get(index + 1)
             .is_some_and(|next| next.address == end);
         if !adjacent && table.exact(end).is_some() {
+            return failed(format!("the table names {end:#x}, where {name} has ended"));
+        }
+    }
+    // Once more from the image's own symbols, whatever was made of them: no function is missing.
+    for symbol in elf
+        .symbols()
+        .filter(|it| it.kind() == SymbolKind::Text && it.size() > 0)
+    {
+        let covers = |it: Location| it.offset + symbol.size() <= it.symbol.size;
+        if !table.exact(symbol.address()).is_some_and(covers) {
             return failed(format!(
-                "the table names {end:#x}, where {} has ended",
-                symbol.name
+                "the table does not cover the function {}",
+                symbol.name()?
             ));
         }
     }

@@ -6,7 +6,8 @@ pub const LIMIT: usize = 80;
 const ARGUMENTS: usize = 24;
 const ELLIPSIS: &str = "...";
 
-/// A linker's symbol as a person reads it, the same for both of rustc's manglings.
+/// A linker's symbol as a person reads it: the same for both of rustc's manglings, but that the older one knows generic
+/// arguments by the names of their parameters, if at all.
 ///
 /// Paths keep their crate, as does the trait of an implementation: `<kernel::frame::Frame as core::fmt::Display>::fmt`.
 /// Generic arguments lose their paths (`SpinLock<Frames>`), and are `_` where that is still long. Over [`LIMIT`] bytes the
@@ -17,7 +18,10 @@ pub fn readable(symbol: &str) -> String {
         Some(function) => ("switch.table.", function),
         None => ("", symbol),
     };
-    cut(format!("{prefix}{}", shortened(&format!("{:#}", rustc_demangle::demangle(symbol)))))
+    cut(format!(
+        "{prefix}{}",
+        shortened(&format!("{:#}", rustc_demangle::demangle(symbol)))
+    ))
 }
 
 fn shortened(path: &str) -> String {
@@ -46,11 +50,17 @@ fn shortened(path: &str) -> String {
             let inside = inside.trim_matches(['{', '}']);
             let kind = inside.split(['#', ':']).next().unwrap_or(inside);
             short.push_str(&format!("{{{kind}}}"));
-        } else if inside.starts_with("impl ") || !short.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)) {
+        } else if inside.starts_with("impl ")
+            || !short.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c))
+        {
             // The self type of an implementation. An inherent one is no more than a path.
             let inside = shortened(inside);
-            let trait_or_other = inside.contains(" as ") || !inside.starts_with(|c: char| c.is_alphabetic() || c == '_');
-            let plain = !trait_or_other && !inside.starts_with("impl ") && rest.starts_with("::") && inside.contains("::");
+            let trait_or_other = inside.contains(" as ")
+                || !inside.starts_with(|c: char| c.is_alphabetic() || c == '_');
+            let plain = !trait_or_other
+                && !inside.starts_with("impl ")
+                && rest.starts_with("::")
+                && inside.contains("::");
             short.push_str(&if plain { inside } else { format!("<{inside}>") });
         } else {
             while short.ends_with(':') {
@@ -78,7 +88,11 @@ fn arguments(list: &str) -> String {
             }
         }
     }
-    if last.len() > ARGUMENTS { "_".into() } else { last }
+    if last.len() > ARGUMENTS {
+        "_".into()
+    } else {
+        last
+    }
 }
 
 /// Where the bracket that `text` starts with is closed.
@@ -118,21 +132,57 @@ mod tests {
     fn paths_stay_and_generic_arguments_lose_theirs() {
         for (long, short) in [
             ("kernel::frame::free", "kernel::frame::free"),
-            ("<kernel::frame::Frame as core::fmt::Display>::fmt", "<kernel::frame::Frame as core::fmt::Display>::fmt"),
-            ("<kernel::Lock<kernel::frame::Frames>>::lock", "kernel::Lock<Frames>::lock"),
-            ("<kernel::Lock<kernel::frame::Frames> as core::ops::Drop>::drop", "<kernel::Lock<Frames> as core::ops::Drop>::drop"),
-            ("core::ptr::drop_in_place<alloc::vec::Vec<kernel::thread::Thread>>", "core::ptr::drop_in_place<Vec<Thread>>"),
-            ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place<Vec<u8>>"),
-            ("a::f<core::option::Option<a::VeryLongName<u8>>,b::Other>", "a::f<_>"),
+            (
+                "<kernel::frame::Frame as core::fmt::Display>::fmt",
+                "<kernel::frame::Frame as core::fmt::Display>::fmt",
+            ),
+            (
+                "<kernel::Lock<kernel::frame::Frames>>::lock",
+                "kernel::Lock<Frames>::lock",
+            ),
+            (
+                "<kernel::Lock<kernel::frame::Frames> as core::ops::Drop>::drop",
+                "<kernel::Lock<Frames> as core::ops::Drop>::drop",
+            ),
+            (
+                "core::ptr::drop_in_place<alloc::vec::Vec<kernel::thread::Thread>>",
+                "core::ptr::drop_in_place<Vec<Thread>>",
+            ),
+            (
+                "core::ptr::drop_in_place::<alloc::vec::Vec<u8>>",
+                "core::ptr::drop_in_place<Vec<u8>>",
+            ),
+            (
+                "a::f<core::option::Option<a::VeryLongName<u8>>,b::Other>",
+                "a::f<_>",
+            ),
             ("core::str::<impl str>::trim", "core::str::<impl str>::trim"),
-            ("core::num::imp::<impl core::fmt::Display for u32>::fmt", "core::num::imp::<impl core::fmt::Display for u32>::fmt"),
-            ("<[u8] as core::fmt::Debug>::fmt", "<[u8] as core::fmt::Debug>::fmt"),
-            ("<&mut W as core::fmt::Write>::write_str", "<&mut W as core::fmt::Write>::write_str"),
-            ("<fn(u8) -> a::B<c::D> as e::F>::g", "<fn(u8) -> a::B<D> as e::F>::g"),
+            (
+                "core::num::imp::<impl core::fmt::Display for u32>::fmt",
+                "core::num::imp::<impl core::fmt::Display for u32>::fmt",
+            ),
+            (
+                "<[u8] as core::fmt::Debug>::fmt",
+                "<[u8] as core::fmt::Debug>::fmt",
+            ),
+            (
+                "<&mut W as core::fmt::Write>::write_str",
+                "<&mut W as core::fmt::Write>::write_str",
+            ),
+            (
+                "<fn(u8) -> a::B<c::D> as e::F>::g",
+                "<fn(u8) -> a::B<D> as e::F>::g",
+            ),
             ("a::call<fn(u8) -> b::C>", "a::call<fn(u8) -> C>"),
             ("kernel::main::{{closure}}", "kernel::main::{closure}"),
-            ("kernel::main::{closure#2}::{closure#0}", "kernel::main::{closure}::{closure}"),
-            ("<F as core::ops::FnOnce<()>>::call_once::{shim:vtable#0}", "<F as core::ops::FnOnce<()>>::call_once::{shim}"),
+            (
+                "kernel::main::{closure#2}::{closure#0}",
+                "kernel::main::{closure}::{closure}",
+            ),
+            (
+                "<F as core::ops::FnOnce<()>>::call_once::{shim:vtable#0}",
+                "<F as core::ops::FnOnce<()>>::call_once::{shim}",
+            ),
             ("trap_vector", "trap_vector"),
             ("a < b", "a < b"),
             ("", ""),
@@ -143,10 +193,22 @@ mod tests {
 
     #[test]
     fn both_manglings_give_one_name() {
-        assert_eq!(readable("_ZN6kernel5frame4free17h0123456789abcdefE"), "kernel::frame::free");
-        assert_eq!(readable("_RNvNtCs1234_6kernel5frame4free"), "kernel::frame::free");
-        assert_eq!(readable("_ZN6kernel5frame4free17h0123456789abcdefE.llvm.123456"), "kernel::frame::free");
-        assert_eq!(readable("switch.table._RNvNtCs1234_6kernel5frame4free"), "switch.table.kernel::frame::free");
+        assert_eq!(
+            readable("_ZN6kernel5frame4free17h0123456789abcdefE"),
+            "kernel::frame::free"
+        );
+        assert_eq!(
+            readable("_RNvNtCs1234_6kernel5frame4free"),
+            "kernel::frame::free"
+        );
+        assert_eq!(
+            readable("_ZN6kernel5frame4free17h0123456789abcdefE.llvm.123456"),
+            "kernel::frame::free"
+        );
+        assert_eq!(
+            readable("switch.table._RNvNtCs1234_6kernel5frame4free"),
+            "switch.table.kernel::frame::free"
+        );
         assert_eq!(readable("memcpy"), "memcpy");
     }
 
@@ -155,7 +217,10 @@ mod tests {
         let long = format!("kernel::{}::allocate", "module::".repeat(20));
         let short = cut(long);
         assert_eq!(short.len(), LIMIT);
-        assert!(short.starts_with("kernel::module::") && short.ends_with("...::module::::allocate"), "{short}");
+        assert!(
+            short.starts_with("kernel::module::") && short.ends_with("...::module::::allocate"),
+            "{short}"
+        );
         let short = cut("é".repeat(100));
         assert!(short.len() <= LIMIT && short.contains(ELLIPSIS), "{short}");
         assert_eq!(cut("n".repeat(LIMIT)).len(), LIMIT);
