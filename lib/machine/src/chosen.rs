@@ -1,7 +1,7 @@
 //! What the boot loader chose: `/chosen` (devicetree specification 3.6).
 
 use crate::blob::Node;
-use crate::{Machine, PhysicalRange, Problem};
+use crate::{Machine, PhysicalRange};
 
 /// What `/chosen` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,11 +9,11 @@ use crate::{Machine, PhysicalRange, Problem};
 pub struct Chosen<'a> {
     /// The kernel's command line, or empty.
     pub bootargs: &'a str,
-    /// The path of the console's device, with an alias replaced by what it stands for; or empty.
+    /// The path of the console's device, an alias replaced by what it stands for; or empty.
     pub stdout_path: &'a str,
     /// What follows the path and a colon, such as `115200n8`; or empty.
     pub stdout_options: &'a str,
-    /// The initial RAM disk. It is memory in use, though seldom reserved.
+    /// The initial RAM disk. That memory is in use, and seldom reserved.
     pub initrd: Option<PhysicalRange>,
 }
 
@@ -27,23 +27,18 @@ impl<'a> Machine<'a> {
         match chosen.text("bootargs") {
             Some(text) => self.chosen.bootargs = text,
             None if chosen.property("bootargs").is_none() => {}
-            None => self.warn(
-                chosen,
-                "bootargs",
-                Problem::Unknown,
-                "the command line is taken to be empty",
-            ),
+            None => self.warn(chosen, "bootargs", None, "is no text: taken as empty"),
         }
 
-        let end = chosen.number("linux,initrd-end");
-        if let (Some(start), Some(end)) = (chosen.number("linux,initrd-start"), end) {
+        let initrd = ["linux,initrd-start", "linux,initrd-end"].map(|name| chosen.number(name));
+        if let [Some(start), Some(end)] = initrd {
             self.chosen.initrd = PhysicalRange::between(start, end);
             if self.chosen.initrd.is_none() {
                 self.warn(
                     chosen,
                     "linux,initrd-end",
-                    Problem::Value(end),
-                    "there is taken to be no initrd",
+                    Some(end),
+                    "is not after the start: no initrd",
                 );
             }
         }
@@ -52,20 +47,18 @@ impl<'a> Machine<'a> {
             .text("stdout-path")
             .or_else(|| chosen.text("linux,stdout-path"))?;
         let (name, options) = stdout.split_once(':').unwrap_or((stdout, ""));
-        let alias = || aliases?.text(name);
-        let path = if name.starts_with('/') {
-            name
-        } else {
-            alias().unwrap_or(name)
-        };
-        (self.chosen.stdout_path, self.chosen.stdout_options) = (path, options);
-        let node = self.tree.find(path);
+        let alias = aliases
+            .filter(|_| !name.starts_with('/'))
+            .and_then(|node| node.text(name));
+        self.chosen.stdout_path = alias.unwrap_or(name);
+        self.chosen.stdout_options = options;
+        let node = self.tree.find(self.chosen.stdout_path);
         if node.is_none() {
             self.warn(
                 chosen,
                 "stdout-path",
-                Problem::Unknown,
-                "the first UART is taken, if there is one",
+                None,
+                "names no node: any UART is taken",
             );
         }
         node

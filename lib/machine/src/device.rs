@@ -2,8 +2,8 @@
 
 use core::num::NonZero;
 
-use crate::blob::{Lineage, Node, entries, phandle};
-use crate::{Context, Machine, PhysicalRange, Problem};
+use crate::blob::{Lineage, Node, entries, refers, texts};
+use crate::{Context, Machine, PhysicalRange};
 
 /// How many nodes with a known `compatible` are looked at; so damage cannot make this take long.
 const MAXIMUM_CANDIDATES: usize = 128;
@@ -20,11 +20,11 @@ pub struct Uart<'a> {
     pub registers: PhysicalRange,
     /// Register n lies at n << this. At most 4.
     pub register_shift: u8,
-    /// Bytes of one access: 1, 2 or 4.
+    /// Bytes of one access: 1 or 4.
     pub access_width: u8,
     /// The clock that its divisor divides, in Hz.
     pub clock: Option<NonZero<u32>>,
-    /// What the firmware set, in bits per second, or what `stdout-path` asks for.
+    /// What it is set to, in bits per second.
     pub speed: Option<NonZero<u32>>,
     /// Where its interrupt arrives. `None`: it must be polled.
     pub interrupt: Option<Interrupt>,
@@ -37,6 +37,16 @@ pub enum UartKind {
     Ns16550,
     /// SiFive's own.
     SiFive,
+}
+
+impl UartKind {
+    /// How many registers there are.
+    fn registers(self) -> u64 {
+        match self {
+            UartKind::Ns16550 => 8,
+            UartKind::SiFive => 7,
+        }
+    }
 }
 
 /// A device's interrupt.
@@ -94,10 +104,8 @@ const DEVICES: [(&str, Device); 18] = [
 
 impl Device {
     fn known_as(compatible: &str) -> Option<Self> {
-        DEVICES
-            .iter()
-            .find(|(name, _)| *name == compatible)
-            .map(|&(_, device)| device)
+        let mut known = DEVICES.iter().filter(|(name, _)| *name == compatible);
+        known.next().map(|&(_, device)| device)
     }
 }
 
@@ -113,74 +121,68 @@ mod plic {
 const SUPERVISOR_EXTERNAL: u64 = 9;
 
 impl<'a> Machine<'a> {
-    /// Finds the devices. Harts must be known before; `stdout` is the node that the console should be.
+    /// Finds the devices. Harts must be known; `stdout` is the node that the console should be.
     pub(crate) fn read_devices(&mut self, stdout: Option<Node<'a>>) {
         let mut lineage = Lineage::new(self.tree);
         let mut candidates = 0;
-        // A UART's interrupt can be resolved when all the controllers are known.
-        let mut source = None;
+        // A UART's interrupt can be looked up when all the controllers are known.
+        let mut uart = None;
         for node in self.tree.nodes() {
             lineage.enter(&node);
-            let Some(device) = node.compatible(Device::known_as) else {
+            let mut names = texts(node.property("compatible").unwrap_or_default());
+            let Some(device) = names.find_map(Device::known_as) else {
                 continue;
             };
             candidates += 1;
             if candidates > MAXIMUM_CANDIDATES {
-                self.warn(
-                    &node,
-                    "compatible",
-                    Problem::TooMany,
-                    "devices from here on are left out",
-                );
+                self.warn(&node, "", None, "is one too many: left out");
                 break;
             }
             if !lineage.is_enabled() {
                 continue;
             }
+            let is_stdout = stdout.is_some_and(|stdout| stdout.is(&node));
             match device {
-                Device::Uart(kind) => {
-                    let preferred = stdout.is_some_and(|stdout| stdout.is(&node));
-                    if (preferred || self.uart.is_none())
-                        && let Some(uart) = self.read_uart(&node, &lineage, kind)
-                    {
-                        self.uart = Some(uart);
-                        source = Some((node, interrupt_source(&node, &lineage)));
+                Device::Uart(kind) if is_stdout || self.uart.is_none() => {
+                    if let Some(described) = self.read_uart(&node, &lineage, kind) {
+                        self.uart = Some(described);
+                        uart = Some((node, interrupt_source(&node, &lineage)));
                     }
                 }
                 Device::Plic => self.read_plic(&node, &lineage),
                 Device::Exit if self.exit_device.is_none() => {
-                    self.exit_device = self.registers(&node, &lineage, 4, "there is no exit code");
+                    self.exit_device = self.registers(&node, &lineage, 0, 4);
                 }
-                Device::Exit => {}
-                Device::NotDriven => self.warn(&node, "", Problem::NotDriven, "it is not used"),
+                Device::Uart(_) | Device::Exit => {}
+                Device::NotDriven => self.warn(&node, "", None, "has no driver: not used"),
             }
         }
-        if let Some((node, source)) = source {
+        if let (Some(uart), Some((node, source))) = (self.uart, uart) {
             let interrupt = self.interrupt(&node, source);
-            self.uart = self.uart.map(|uart| Uart { interrupt, ..uart });
+            self.uart = Some(Uart { interrupt, ..uart });
         }
     }
 
-    /// Where the CPU sees the first entry of a node's `reg`, if that has at least so many bytes.
+    /// Where the CPU sees the first entry of a node's `reg` from `offset` on, if there are at least
+    /// so many bytes.
     fn registers(
         &mut self,
         node: &Node<'a>,
         lineage: &Lineage<'a>,
+        offset: u64,
         least: u64,
-        instead: &'static str,
     ) -> Option<PhysicalRange> {
-        let (start, size) = self.reg(node, lineage.parent_cells(), instead).next()?;
-        let start = lineage.translate(start, size);
-        let range = start
-            .and_then(|start| PhysicalRange::new(start, size))
-            .filter(|range| range.size() >= least);
+        let cells = lineage.parent_cells();
+        self.check_reg(node, cells);
+        let (start, size) = node.reg(cells).next()?;
+        let Some(seen) = lineage.translate(start, size) else {
+            self.warn(node, "reg", Some(start), "is on no bus: not used");
+            return None;
+        };
+        let range = PhysicalRange::between(seen.saturating_add(offset), seen.saturating_add(size));
+        let range = range.filter(|range| range.size() >= least);
         if range.is_none() {
-            let problem = if start.is_none() {
-                Problem::Unreachable
-            } else {
-                Problem::TooSmall(size)
-            };
-            self.warn(node, "reg", problem, instead);
+            self.warn(node, "reg", Some(size), "bytes are too few: not used");
         }
         range
     }
@@ -191,161 +193,99 @@ impl<'a> Machine<'a> {
         lineage: &Lineage<'a>,
         kind: UartKind,
     ) -> Option<Uart<'a>> {
-        let instead = "the UART is not used";
-        let mut number = |name, default, allowed: &[u64]| {
-            let value = node.number(name).unwrap_or(default);
-            if !allowed.contains(&value) {
-                self.warn(node, name, Problem::Value(value), instead);
-                return None;
-            }
-            Some(value as u8)
+        let number = |name, default| node.number(name).unwrap_or(default);
+        let (shift, width) = match kind {
+            UartKind::Ns16550 => (number("reg-shift", 0), number("reg-io-width", 1)),
+            UartKind::SiFive => (2, 4),
         };
-        let (shift, width, least) = match kind {
-            UartKind::Ns16550 => {
-                let shift = number("reg-shift", 0, &[0, 1, 2, 3, 4])?;
-                (shift, number("reg-io-width", 1, &[1, 2, 4])?, 8 << shift)
-            }
-            UartKind::SiFive => (2, 4, 0x1c),
-        };
-        let offset = node.number("reg-offset").unwrap_or(0);
-        let registers = self.registers(node, lineage, least, instead)?;
-        let end = registers.end();
-        let registers = PhysicalRange::between(registers.start().saturating_add(offset), end)
-            .filter(|range| range.size() >= least);
-        if registers.is_none() {
-            self.warn(node, "reg-offset", Problem::Value(offset), instead);
+        if shift > 4 || !matches!(width, 1 | 4) {
+            let problem = "or reg-io-width cannot be: not used";
+            self.warn(node, "reg-shift", Some(shift), problem);
+            return None;
         }
-        let nonzero = |name| NonZero::new(u32::try_from(node.number(name)?).ok()?);
+        let offset = number("reg-offset", 0);
         Some(Uart {
             name: node.name(),
             kind,
-            registers: registers?,
-            register_shift: shift,
-            access_width: width,
-            clock: nonzero("clock-frequency"),
-            speed: nonzero("current-speed"),
+            registers: self.registers(node, lineage, offset, kind.registers() << shift)?,
+            register_shift: shift as u8,
+            access_width: width as u8,
+            clock: node.nonzero("clock-frequency"),
+            speed: node.nonzero("current-speed"),
             interrupt: None,
         })
     }
 
     fn read_plic(&mut self, node: &Node<'a>, lineage: &Lineage<'a>) {
-        let instead = "it interrupts no hart";
         if self.plics.is_full() {
-            return self.warn(node, "", Problem::TooMany, instead);
+            return self.warn(node, "", None, "is one PLIC too many: not used");
         }
         let least = plic::FIRST_CONTEXT + plic::CONTEXT_SIZE;
-        let Some(registers) = self.registers(node, lineage, least, instead) else {
+        let Some(registers) = self.registers(node, lineage, 0, least) else {
             return;
         };
         let sources = node.number("riscv,ndev");
         if !sources.is_some_and(|sources| (1..=plic::MAXIMUM_SOURCE).contains(&sources)) {
-            let problem = sources.map_or(Problem::Missing, Problem::Value);
-            self.warn(
-                node,
-                "riscv,ndev",
-                problem,
-                "it is taken to have 1023 sources",
-            );
+            self.warn(node, "riscv,ndev", sources, "is not 1 to 1023");
         }
-        let Some(contexts) = node.property("interrupts-extended") else {
-            return self.warn(node, "interrupts-extended", Problem::Missing, instead);
-        };
-        // How many contexts have registers inside the range.
-        let count = ((registers.size() - plic::FIRST_CONTEXT) / plic::CONTEXT_SIZE)
-            .min(plic::MAXIMUM_CONTEXTS);
-        // A hart's own controller always has one cell for an interrupt, which is the cause.
+        // How many contexts have their registers inside.
+        let count = (registers.size() - plic::FIRST_CONTEXT) / plic::CONTEXT_SIZE;
+        let count = count.min(plic::MAXIMUM_CONTEXTS);
+        let contexts = node.property("interrupts-extended").unwrap_or_default();
+        // A hart's own controller has one cell for an interrupt, always: the cause.
         for (number, [target, cause]) in (0..).zip(entries(contexts, [1, 1])) {
-            if cause != Some(SUPERVISOR_EXTERNAL) {
-                continue;
-            }
-            let target = phandle(target);
             let mut harts = self.harts.iter_mut();
-            let Some(hart) =
-                harts.find(|hart| target.is_some() && hart.interrupt_phandle == target)
-            else {
+            let hart = harts.find(|hart| refers(target, hart.interrupt_phandle));
+            let Some(hart) = hart.filter(|_| cause == Some(SUPERVISOR_EXTERNAL)) else {
                 continue;
             };
-            if number >= count {
-                self.warn(
-                    node,
-                    "interrupts-extended",
-                    Problem::Value(number),
-                    "that context is left out",
-                );
-            } else if hart.context.is_some() {
-                self.warn(
-                    node,
-                    "interrupts-extended",
-                    Problem::Again,
-                    "the hart's first context is taken",
-                );
+            if number >= count || hart.context.is_some() {
+                let problem = "is a context without registers, or a hart's second: left out";
+                self.warn(node, "interrupts-extended", Some(number), problem);
             } else {
-                hart.context = Some(Context {
-                    plic: self.plics.len() as u8,
-                    number: number as u16,
-                });
+                let (plic, number) = (self.plics.len() as u8, number as u16);
+                hart.context = Some(Context { plic, number });
             }
         }
+        let sources = sources.unwrap_or(plic::MAXIMUM_SOURCE);
         self.plics.push(Plic {
             name: node.name(),
             registers,
-            sources: sources
-                .unwrap_or(plic::MAXIMUM_SOURCE)
-                .clamp(1, plic::MAXIMUM_SOURCE) as u16,
+            sources: sources.clamp(1, plic::MAXIMUM_SOURCE) as u16,
             phandle: node.phandle(),
         });
     }
 
     /// Looks up a source of interrupts in the controllers that can be driven.
-    fn interrupt(&mut self, node: &Node<'a>, source: Option<Source>) -> Option<Interrupt> {
-        let instead = "it is polled";
-        let Some(Source {
-            property,
-            parent,
-            number,
-        }) = source
-        else {
-            self.warn(node, "interrupts", Problem::Missing, instead);
-            return None;
-        };
-        let mut plics = self.plics.iter();
-        let Some(plic) = plics.position(|plic| parent.is_some() && plic.phandle == parent) else {
-            self.warn(node, property, Problem::NotDriven, instead);
-            return None;
-        };
-        if !(1..=u64::from(self.plics[plic].sources)).contains(&number) {
-            self.warn(node, property, Problem::Value(number), instead);
-            return None;
+    fn interrupt(&mut self, node: &Node<'a>, [parent, number]: Source) -> Option<Interrupt> {
+        for (index, plic) in (0..).zip(&self.plics) {
+            if refers(parent, plic.phandle)
+                && let Some(number) = number.and_then(|number| u16::try_from(number).ok())
+                && (1..=plic.sources).contains(&number)
+            {
+                return Some(Interrupt {
+                    plic: index,
+                    number,
+                });
+            }
         }
-        Some(Interrupt {
-            plic: plic as u8,
-            number: number as u16,
-        })
+        self.warn(node, "interrupts", number, "is no known source: polled");
+        None
     }
 }
 
-/// A device's first interrupt, as the tree says it.
-struct Source {
-    property: &'static str,
-    parent: Option<NonZero<u32>>,
-    number: u64,
-}
+/// A device's first interrupt as the tree says it: the controller, and the source's number in it.
+type Source = [Option<u64>; 2];
 
-/// Reads `interrupts-extended`, or `interrupts` with the nearest `interrupt-parent` (specification 2.4.1).
-fn interrupt_source(node: &Node, lineage: &Lineage) -> Option<Source> {
-    if let Some(value) = node.property("interrupts-extended") {
-        let [parent, number] = entries(value, [1, 1]).next()?;
-        return Some(Source {
-            property: "interrupts-extended",
-            parent: phandle(parent),
-            number: number?,
-        });
-    }
-    let [number] = entries(node.property("interrupts")?, [1]).next()?;
-    let parent = lineage.nearest(|node| node.number("interrupt-parent"));
-    Some(Source {
-        property: "interrupts",
-        parent: phandle(parent),
-        number: number?,
-    })
+/// Reads `interrupts-extended`, or `interrupts` with the nearest `interrupt-parent` (2.4.1).
+fn interrupt_source(node: &Node, lineage: &Lineage) -> Source {
+    let both = node.property("interrupts-extended");
+    let both = both.and_then(|list| entries(list, [1, 1]).next());
+    let number = node
+        .property("interrupts")
+        .and_then(|list| entries(list, [1]).next());
+    both.unwrap_or([
+        lineage.nearest("interrupt-parent"),
+        number.and_then(|[number]| number),
+    ])
 }

@@ -3,8 +3,8 @@
 use bitflags::Flags as _;
 use core::{fmt, num::NonZero};
 
-use crate::blob::{Cells, Node, texts};
-use crate::{Error, Machine, Problem};
+use crate::blob::{Node, texts};
+use crate::{Error, Machine};
 
 /// The number by which firmware and interrupt controllers know a hart. Not an index: ids may be sparse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,95 +107,71 @@ bitflags::bitflags! {
 impl Extensions {
     /// The extension of this name, in either case, or none.
     fn named(name: &str) -> Self {
-        let mut flags = Self::FLAGS
-            .iter()
-            .filter(|flag| flag.name().eq_ignore_ascii_case(name));
-        flags.next().map_or(Self::empty(), |flag| *flag.value())
+        let mut flags = Self::FLAGS.iter();
+        let flag = flags.find(|flag| flag.name().eq_ignore_ascii_case(name));
+        flag.map_or(Self::empty(), |flag| *flag.value())
     }
 
-    /// Reads an ISA string such as `rv64imafdc_zicboz_sstc2p0` (unprivileged specification, "ISA extension naming
-    /// conventions"): single letters first, then names with underscores between, any of them with a version.
-    pub(crate) fn from_isa(isa: &str) -> Self {
+    /// Reads an ISA string such as `rv64imafdc_zicboz_sstc1p0` (unprivileged specification, "ISA
+    /// Extension Naming Conventions"): letters, then names with underscores between; any of them
+    /// may have a version, which is dropped.
+    fn from_isa(isa: &str) -> Self {
         let isa = isa.get(4..).unwrap_or_default();
-        let (letters, names) = isa.split_once('_').unwrap_or((isa, ""));
-        // The first name may follow without an underscore. Old trees end the letters with `su`, for modes.
-        let letters_end = letters.find(['z', 'x', 'Z', 'X']).unwrap_or(letters.len());
-        let (letters, first_name) = letters.split_at(letters_end);
+        // The first name may follow the letters without an underscore.
+        let letters_end = isa.find(['_', 'z', 'x', 'Z', 'X']).unwrap_or(isa.len());
+        let (letters, names) = isa.split_at(letters_end);
         let letters = letters.chars().map(|letter| match letter {
             'g' | 'G' => Self::I | Self::M | Self::A | Self::F | Self::D,
             letter => Self::named(letter.encode_utf8(&mut [0; 4])),
         });
         let names = names
             .split('_')
-            .chain([first_name])
-            .map(|name| Self::named(without_version(name)));
-        letters.chain(names).fold(Self::empty(), Self::union)
+            .filter_map(|name| name.split(char::is_numeric).next());
+        letters.chain(names.map(Self::named)).collect()
     }
 
-    /// The extensions of a hart: from `riscv,isa-extensions`, or the older `riscv,isa`.
+    /// A hart's: from `riscv,isa-extensions`, or else the older `riscv,isa`.
     fn of(cpu: &Node) -> Self {
         match cpu.property("riscv,isa-extensions") {
-            Some(list) => texts(list)
-                .map(Self::named)
-                .fold(Self::empty(), Self::union),
+            Some(list) => texts(list).map(Self::named).collect(),
             None => cpu.text("riscv,isa").map_or(Self::empty(), Self::from_isa),
         }
     }
 }
 
-/// `svinval1p0` and `svinval1` are `svinval`.
-fn without_version(name: &str) -> &str {
-    let digits = |name: &'_ str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let major = &name[..digits(name)];
-    match major.strip_suffix(['p', 'P']) {
-        Some(rest) if digits(rest) < rest.len() && major.len() < name.len() => {
-            &rest[..digits(rest)]
-        }
-        _ => major,
-    }
-}
-
 impl<'a> Machine<'a> {
-    /// Reads the nodes in `/cpus`: harts, in the order of their ids, and the timebase.
+    /// Reads the nodes in `/cpus`: harts and the timebase.
     pub(crate) fn read_harts(&mut self, cpus: &Node<'a>) -> Result<(), Error<'a>> {
-        let cells = cpus.child_cells();
+        let [width, _] = cpus.child_cells();
         let mut timebase = cpus.number("timebase-frequency");
-        let mut left_out = 0;
-        for cpu in cpus
-            .children()
-            .filter(|node| node.is_called("cpu") || node.text("device_type") == Some("cpu"))
-        {
+        for cpu in cpus.children() {
+            if !cpu.is_called("cpu") && cpu.text("device_type") != Some("cpu") {
+                continue;
+            }
             timebase = timebase.or_else(|| cpu.number("timebase-frequency"));
-            let Some(hart) = self.read_hart(&cpu, cells) else {
+            self.check_reg(&cpu, [width, 0]);
+            let Some((id, _)) = cpu.reg([width, 0]).next() else {
                 continue;
             };
-            match self.harts.binary_search_by_key(&hart.id, |hart| hart.id) {
-                Ok(_) => self.warn(&cpu, "reg", Problem::Again, "the hart is left out"),
-                Err(_) if self.harts.is_full() => left_out += 1,
-                Err(index) => self.harts.insert(index, hart),
+            match self.harts.binary_search_by_key(&HartId(id), |hart| hart.id) {
+                Ok(_) => self.warn(&cpu, "reg", Some(id), "is a hart twice: left out"),
+                Err(_) if self.harts.is_full() => {
+                    self.warn(&cpu, "reg", Some(id), "is one hart too many: left out");
+                }
+                Err(index) => {
+                    let hart = self.read_hart(&cpu, HartId(id));
+                    self.harts.insert(index, hart);
+                }
             }
         }
-        if left_out > 0 {
-            self.warn(
-                cpus,
-                "",
-                Problem::LeftOut(left_out),
-                "those harts are left out",
-            );
-        }
         if !self.harts.iter().any(|hart| hart.enabled) {
-            return Err(Error::NoHart {
-                warning: self.warnings.last().copied(),
-            });
+            return Err(Error::NoHart(self.warnings.last().copied()));
         }
         self.timebase = timebase.and_then(NonZero::new).ok_or(Error::NoTimebase)?;
         Ok(())
     }
 
-    fn read_hart(&mut self, cpu: &Node<'a>, cells: Cells) -> Option<Hart> {
-        let (id, _) = self
-            .reg(cpu, Cells { size: 0, ..cells }, "the hart is left out")
-            .next()?;
+    fn read_hart(&mut self, cpu: &Node<'a>, id: HartId) -> Hart {
         let mmu = match cpu.text("mmu-type") {
             Some("riscv,sv39") => Some(Mmu::Sv39),
             Some("riscv,sv48") => Some(Mmu::Sv48),
@@ -205,32 +181,23 @@ impl<'a> Machine<'a> {
         let mut extensions = Extensions::of(cpu);
         let mut zero_block = None;
         if extensions.contains(Extensions::ZICBOZ) {
-            let bytes = cpu.number("riscv,cboz-block-size");
-            zero_block = bytes
-                .and_then(|bytes| NonZero::new(u32::try_from(bytes).ok()?))
-                .filter(|n| n.is_power_of_two());
+            let name = "riscv,cboz-block-size";
+            zero_block = cpu.nonzero(name).filter(|bytes| bytes.is_power_of_two());
             if zero_block.is_none() {
                 extensions.remove(Extensions::ZICBOZ);
-                let problem = bytes.map_or(Problem::Missing, Problem::Value);
-                self.warn(
-                    cpu,
-                    "riscv,cboz-block-size",
-                    problem,
-                    "the hart is taken to have no Zicboz",
-                );
+                self.warn(cpu, name, cpu.number(name), "is no size: no Zicboz");
             }
         }
-        let own_controller = cpu
-            .children()
-            .find(|child| child.property("interrupt-controller").is_some());
-        Some(Hart {
-            id: HartId(id),
+        let mut children = cpu.children();
+        let controller = children.find(|child| child.property("interrupt-controller").is_some());
+        Hart {
+            id,
             enabled: cpu.is_enabled(),
             mmu,
             extensions,
             zero_block,
             context: None,
-            interrupt_phandle: own_controller.and_then(|node| node.phandle()),
-        })
+            interrupt_phandle: controller.and_then(|node| node.phandle()),
+        }
     }
 }

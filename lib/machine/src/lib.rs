@@ -33,7 +33,7 @@ pub use device::{Interrupt, Plic, Uart, UartKind};
 pub use hart::{Context, Extensions, Hart, HartId, Mmu};
 pub use memory::{Bank, Reservation};
 pub use range::{PHYSICAL_END, PhysicalRange};
-pub use report::{Error, Problem, Warning};
+pub use report::{Error, Warning};
 
 use blob::{Cells, Node, Tree, entries, entry_size};
 
@@ -71,7 +71,6 @@ pub struct Machine<'a> {
     pub warnings: ArrayVec<Warning<'a>, MAXIMUM_WARNINGS>,
     /// How many more warnings there were.
     pub warnings_left_out: usize,
-    banks_left_out: usize,
     tree: Tree<'a>,
     cpus: Option<Node<'a>>,
     reserved_memory: Option<Node<'a>>,
@@ -90,7 +89,7 @@ impl<'a> Machine<'a> {
     ///
     /// For a malformed blob, and for a tree without memory, without harts or without a timebase.
     pub fn discover(blob: &'a [u8]) -> Result<Self, Error<'a>> {
-        let tree = Tree::new(blob)?;
+        let (tree, too_deep) = Tree::new(blob)?;
         let root = tree.root();
         let mut machine = Machine {
             model: root.text("model").unwrap_or_default(),
@@ -103,7 +102,6 @@ impl<'a> Machine<'a> {
             exit_device: None,
             warnings: ArrayVec::new(),
             warnings_left_out: 0,
-            banks_left_out: 0,
             tree,
             cpus: None,
             reserved_memory: None,
@@ -126,25 +124,15 @@ impl<'a> Machine<'a> {
             }
         }
         if machine.banks.is_empty() {
-            return Err(Error::NoMemory {
-                warning: machine.warnings.last().copied(),
-            });
+            return Err(Error::NoMemory(machine.warnings.last().copied()));
         }
         machine.check_reservations();
-        machine.read_harts(&machine.cpus.ok_or(Error::NoHart { warning: None })?)?;
+        machine.read_harts(&machine.cpus.ok_or(Error::NoHart(None))?)?;
         let stdout = chosen.and_then(|chosen| machine.read_chosen(&chosen, aliases));
         machine.read_devices(stdout);
-        if machine.banks_left_out > 0 {
-            let problem = Problem::LeftOut(machine.banks_left_out);
-            machine.warn(&root, "memory", problem, "the smallest banks are left out");
-        }
-        if tree.too_deep > 0 {
-            machine.warn(
-                &root,
-                "",
-                Problem::LeftOut(tree.too_deep),
-                "nodes so deep are left out",
-            );
+        if too_deep > 0 {
+            let count = Some(too_deep as u64);
+            machine.warn(&root, "has", count, "nodes too deep in it: left out");
         }
         Ok(machine)
     }
@@ -152,65 +140,52 @@ impl<'a> Machine<'a> {
     /// The ISA string of a hart as the tree has it, `riscv,isa`; or empty.
     pub fn isa(&self, id: HartId) -> &'a str {
         let Some(cpus) = self.cpus else { return "" };
-        let cells = Cells {
-            size: 0,
-            ..cpus.child_cells()
-        };
-        let is_it = |cpu: &Node| cpu.reg(cells).next() == Some((id.0, 0));
+        let [width, _] = cpus.child_cells();
+        let is_it = |cpu: &Node| cpu.reg([width, 0]).next() == Some((id.0, 0));
         cpus.children()
             .find(is_it)
             .and_then(|cpu| cpu.text("riscv,isa"))
             .unwrap_or_default()
     }
 
-    /// The pairs of address and size in a node's `reg`, without those that do not fit 64 bits.
-    fn reg(
-        &mut self,
-        node: &Node<'a>,
-        cells: Cells,
-        instead: &'static str,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
-        self.check_reg(node, cells, instead);
-        node.reg(cells)
-    }
-
     /// Warns where not all of a node's `reg` can be read.
-    fn check_reg(&mut self, node: &Node<'a>, cells: Cells, instead: &'static str) {
-        let widths = [cells.address, cells.size];
-        let problem = match node.property("reg") {
-            None => Problem::Missing,
-            Some(value) if value.is_empty() || !value.len().is_multiple_of(entry_size(widths)) => {
-                Problem::Length(value.len())
-            }
-            Some(value) if entries(value, widths).any(|fields| fields.contains(&None)) => {
-                Problem::Unknown
-            }
-            Some(_) => return,
-        };
-        self.warn(node, "reg", problem, instead);
+    fn check_reg(&mut self, node: &Node<'a>, cells: Cells) {
+        let value = node.property("reg");
+        let length = value.map(|value| value.len() as u64);
+        let value = value.unwrap_or_default();
+        if value.is_empty() || !value.len().is_multiple_of(entry_size(cells)) {
+            self.warn(
+                node,
+                "reg",
+                length,
+                "bytes are not whole entries: the rest is left out",
+            );
+        } else if entries(value, cells).any(|fields| fields.contains(&None)) {
+            self.warn(node, "reg", None, "has numbers above 64 bits: left out");
+        }
     }
 
-    /// Notes what is wrong with a node. A row of nodes with the same problem is one warning.
+    /// Notes what is wrong with a node. A row of the same problem is one warning.
     fn warn(
         &mut self,
         node: &Node<'a>,
         property: &'static str,
-        problem: Problem,
-        instead: &'static str,
+        value: Option<u64>,
+        problem: &'static str,
     ) {
+        if let Some(last) = self.warnings.last_mut()
+            && (last.property, last.problem) == (property, problem)
+        {
+            last.more += 1;
+            return;
+        }
         let warning = Warning {
             node: node.name(),
             property,
+            value,
             problem,
-            instead,
             more: 0,
         };
-        if let Some(last) = self.warnings.last_mut()
-            && last.is_like(&warning)
-        {
-            last.more += 1;
-        } else if self.warnings.try_push(warning).is_err() {
-            self.warnings_left_out += 1;
-        }
+        self.warnings_left_out += usize::from(self.warnings.try_push(warning).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Memory: the banks there are, and what of them is not the kernel's.
+//! Memory: the banks there are, and what of them is not free.
 
 use crate::blob::{Cells, Node};
-use crate::{Machine, PhysicalRange, Problem};
+use crate::{Machine, PHYSICAL_END, PhysicalRange};
 
 /// A range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,76 +12,80 @@ pub struct Bank {
     pub numa_node: u32,
 }
 
-/// A range of physical addresses that is not to be used as free memory. It may lie outside memory, in whole or in part.
+/// Physical addresses that are not to be used as free memory, whether or not there is memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation<'a> {
     /// Where it is.
     pub range: PhysicalRange,
-    /// The node's name in `/reserved-memory`, or empty for an entry of the header's reservation map.
+    /// The node's name in `/reserved-memory`; empty for an entry of the header's reservation map.
     pub name: &'a str,
     /// Whether it must not be mapped either.
     pub no_map: bool,
 }
 
 impl<'a> Machine<'a> {
-    /// Everything that is reserved: the header's reservation map, then the children of `/reserved-memory`. In the
-    /// tree's order; they may overlap. The blob itself is not among them unless the tree says so.
+    /// Everything that is reserved: the header's reservation map, then the children of
+    /// `/reserved-memory`, in the tree's order. They may overlap. The blob and the initrd are not
+    /// among them unless the tree says so.
     ///
-    /// They are read from the tree each time, so there is no limit to their number.
+    /// They are read from the tree each time, so their number has no limit.
     pub fn reservations(&self) -> impl Iterator<Item = Reservation<'a>> + use<'a> {
-        let map = self.tree.reservation_map().filter_map(|(start, size)| {
+        let reservation = |(start, size), name, no_map| {
+            let range = PhysicalRange::new(start, size)?;
             Some(Reservation {
-                range: PhysicalRange::new(start, size)?,
-                name: "",
-                no_map: false,
+                range,
+                name,
+                no_map,
             })
-        });
-        let nodes = reserved(self.reserved_memory).flat_map(|(node, cells)| {
+        };
+        let map = self.tree.reservation_map();
+        let map = map.filter_map(move |range| reservation(range, "", false));
+        map.chain(self.reservation_nodes().flat_map(move |(node, cells)| {
             let no_map = node.property("no-map").is_some();
-            node.reg(cells).filter_map(move |(start, size)| {
-                let range = PhysicalRange::new(start, size)?;
-                Some(Reservation {
-                    range,
-                    name: node.name(),
-                    no_map,
-                })
-            })
-        });
-        map.chain(nodes)
+            node.reg(cells)
+                .filter_map(move |range| reservation(range, node.name(), no_map))
+        }))
     }
 
-    /// Looks for reservations that cannot be kept.
+    /// The children of `/reserved-memory`, each with the widths in its `reg`. A disabled one
+    /// reserves nothing.
+    fn reservation_nodes(&self) -> impl Iterator<Item = (Node<'a>, Cells)> + use<'a> {
+        self.reserved_memory.into_iter().flat_map(|parent| {
+            let cells = parent.child_cells();
+            parent
+                .children()
+                .filter(Node::is_enabled)
+                .map(move |node| (node, cells))
+        })
+    }
+
+    /// Warns of reservations that cannot be kept.
     pub(crate) fn check_reservations(&mut self) {
-        for (node, cells) in reserved(self.reserved_memory) {
-            if node.property("reg").is_some() {
-                self.check_reg(&node, cells, "that reservation is left out");
+        for (node, cells) in self.reservation_nodes() {
+            if node.property("reg").is_some() || node.property("size").is_none() {
+                self.check_reg(&node, cells);
             } else {
                 self.warn(
                     &node,
-                    "reg",
-                    Problem::Missing,
-                    "memory that is to be placed by the kernel is not placed",
+                    "size",
+                    node.number("size"),
+                    "without reg: not reserved",
                 );
             }
         }
     }
 
-    /// Adds what a memory node describes.
+    /// Adds the banks that a memory node describes.
     pub(crate) fn read_memory(&mut self, node: &Node<'a>, cells: Cells) {
-        let numa_node = node
-            .number("numa-node-id")
-            .and_then(|id| u32::try_from(id).ok())
-            .unwrap_or(0);
-        for (start, size) in self.reg(node, cells, "that bank is left out") {
-            if start
-                .checked_add(size)
-                .is_none_or(|end| end > crate::PHYSICAL_END)
-            {
+        self.check_reg(node, cells);
+        let numa_node = node.number("numa-node-id").map_or(0, |id| id as u32);
+        for (start, size) in node.reg(cells) {
+            if start.checked_add(size).is_none_or(|end| end > PHYSICAL_END) {
                 self.warn(
                     node,
                     "reg",
-                    Problem::Value(start),
-                    "the bank is cut off where addresses end",
+                    Some(start),
+                    "ends where no address can be: cut off",
                 );
             }
             if let Some(range) = PhysicalRange::new(start, size) {
@@ -90,64 +94,44 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Keeps the banks sorted, without overlaps, and those that touch within a NUMA node as one. Between calls one place
-    /// is free: when it is taken, the smallest bank goes.
+    /// Keeps the banks sorted, without overlaps, and as one those that touch within a NUMA node.
+    /// One place is free between calls: when it has been taken, the smallest bank goes.
     fn add_bank(&mut self, node: &Node<'a>, bank: Bank) {
-        let index = self
-            .banks
-            .partition_point(|other| other.range.start() < bank.range.start());
+        let index = self.banks.partition_point(|other| other.range < bank.range);
         self.banks.insert(index, bank);
-        let mut kept = 0;
-        let mut overlap = false;
+        let mut kept: usize = 0;
         for index in 0..self.banks.len() {
             let Bank { range, numa_node } = self.banks[index];
-            let last = self.banks[..kept].last_mut();
-            let start = last
-                .as_ref()
-                .map_or(0, |last| last.range.end())
-                .max(range.start());
-            overlap |= start > range.start();
-            let Some(range) = PhysicalRange::between(start, range.end()) else {
-                continue;
-            };
-            match last {
-                Some(last) if last.range.end() == start && last.numa_node == numa_node => {
-                    last.range =
-                        PhysicalRange::between(last.range.start(), range.end()).unwrap_or(range);
-                }
-                _ => {
-                    self.banks[kept] = Bank { range, numa_node };
-                    kept += 1;
-                }
+            let last = kept.checked_sub(1).map(|last| self.banks[last]);
+            let taken = last.map_or(0, |last| last.range.end());
+            if range.start() < taken {
+                self.warn(
+                    node,
+                    "reg",
+                    Some(range.start()),
+                    "is in another bank too: taken once",
+                );
+            }
+            let joins = last.filter(|last| taken >= range.start() && last.numa_node == numa_node);
+            let start = joins.map_or(range.start().max(taken), |last| last.range.start());
+            if let Some(range) = PhysicalRange::between(start, range.end().max(taken)) {
+                kept -= usize::from(joins.is_some());
+                self.banks[kept] = Bank { range, numa_node };
+                kept += 1;
             }
         }
         self.banks.truncate(kept);
-        if overlap {
+        if self.banks.is_full() {
+            let banks = self.banks.iter().enumerate();
+            let smallest = banks.min_by_key(|(_, bank)| bank.range.size());
+            let left_out = self.banks.remove(smallest.map_or(0, |(index, _)| index));
+            let start = left_out.range.start();
             self.warn(
                 node,
                 "reg",
-                Problem::Again,
-                "memory that is in two banks is taken once",
+                Some(start),
+                "is in one bank too many: left out",
             );
         }
-        if self.banks.is_full() {
-            let sizes = self.banks.iter().map(|bank| bank.range.size()).enumerate();
-            let (smallest, _) = sizes
-                .min_by_key(|&(_, size)| size)
-                .expect("a full table is not empty");
-            self.banks.remove(smallest);
-            self.banks_left_out += 1;
-        }
     }
-}
-
-/// The children of `/reserved-memory`, each with the widths in its `reg`. A disabled one reserves nothing.
-fn reserved<'a>(parent: Option<Node<'a>>) -> impl Iterator<Item = (Node<'a>, Cells)> + use<'a> {
-    parent.into_iter().flat_map(|parent| {
-        let cells = parent.child_cells();
-        parent
-            .children()
-            .filter(Node::is_enabled)
-            .map(move |node| (node, cells))
-    })
 }
