@@ -22,12 +22,18 @@ enum Task {
 
 /// Does what the command line asks for. Gives the exit code.
 pub fn main() -> ExitCode {
-    let task = Cli::parse().command.unwrap_or(Task::Run(run::Arguments::default()));
+    let task = Cli::parse()
+        .command
+        .unwrap_or(Task::Run(run::Arguments::default()));
     let result = match task {
         Task::Run(arguments) => run::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
-        if error.is::<environment::Missing>() { ExitCode::from(2) } else { ExitCode::from(1) }
+        if error.is::<environment::Missing>() {
+            ExitCode::from(2)
+        } else {
+            ExitCode::from(1)
+        }
     })
 }

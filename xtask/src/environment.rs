@@ -1,28 +1,45 @@
-//! Finds what building and booting the kernel takes: a compiler with a core library for the target, a linker, QEMU.
+//! What building and booting the kernel takes: a compiler with a core library for the target, a linker, QEMU with its
+//! firmware.
 //!
-//! [`find`] only looks; [`require`] lets [`crate::setup`] put in place what is missing. What was found is remembered in
-//! the target directory beside the size and time of every file it depends on, so that a second run asks nobody.
+//! [`find`] only looks; [`require`] also lets [`crate::setup`] put in place what is missing. What was found is
+//! remembered in the target directory, together with the size and time of each file it depends on, so that a second
+//! run starts no program to find it again.
 
-use std::ffi::OsString;
 use std::fmt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+
+use crate::setup;
 
 /// The target that the kernel is built for.
 pub const TARGET: &str = "riscv64imac-unknown-none-elf";
 
 /// The oldest compiler that the kernel is written for.
-pub const OLDEST_RUSTC: Version = Version { major: 1, minor: 95, patch: 0 };
+pub const OLDEST_RUSTC: Version = Version::new(1, 95, 0);
 
-/// The oldest QEMU whose firmware boots the kernel.
-pub const OLDEST_QEMU: Version = Version { major: 7, minor: 2, patch: 0 };
+/// The oldest linker that knows the names of RISC-V extensions which today's compilers write into object files.
+pub const OLDEST_LLD: Version = Version::new(17, 0, 0);
 
-/// Counts the changes to how setup builds core: another number, another private sysroot.
+/// The oldest QEMU that the kernel is tried with.
+pub const OLDEST_QEMU: Version = Version::new(7, 2, 0);
+
+/// The oldest QEMU whose firmware offers everything that the kernel can use; older ones work, with fallbacks.
+pub const PREFERRED_QEMU: Version = Version::new(8, 2, 0);
+
+/// The firmware that QEMU loads for `-bios default`.
+const FIRMWARE: &str = "opensbi-riscv64-generic-fw_dynamic.bin";
+
+/// Counts the changes to how setup builds the core library: another number, another private sysroot.
 const RECIPE: u32 = 1;
 
-/// A version as `rustc -vV` and `qemu-system-riscv64 --version` give it.
+/// Counts the changes to what is remembered between runs: what another number wrote is not read.
+const MEMORY_FORMAT: u32 = 1;
+
+/// A version, as compilers, linkers, emulators and packages give theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Version {
     /// Changes that break.
@@ -34,13 +51,25 @@ pub struct Version {
 }
 
 impl Version {
-    /// The first word of `text` that begins like a version: `rustc 1.96.0 (…)`, `QEMU emulator version 10.0.2 (…)`.
+    /// The version `major.minor.patch`.
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Version {
+        Version {
+            major,
+            minor,
+            patch,
+        }
+    }
+
+    /// The first word of `text` that begins with two numbers: `rustc 1.96.0 (…)`, `QEMU emulator version 10.0.2 (…)`.
     pub fn within(text: &str) -> Option<Version> {
         text.split_whitespace().find_map(|word| {
             let mut numbers = word.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-            let mut next = || numbers.next().and_then(Result::ok);
-            let (major, minor) = (next()?, next()?);
-            Some(Version { major, minor, patch: next().unwrap_or(0) })
+            let mut next = || numbers.next()?.ok();
+            Some(Version {
+                major: next()?,
+                minor: next()?,
+                patch: next().unwrap_or(0),
+            })
         })
     }
 }
@@ -51,34 +80,45 @@ impl fmt::Display for Version {
     }
 }
 
-/// Everything that building and booting takes. Held by value: nothing in it changes while xtask runs.
+/// Everything that building and booting takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// The cargo that started xtask.
     pub cargo: PathBuf,
     /// What compiles the kernel.
     pub compiler: Compiler,
+    /// Links it, where the compiler has no linker of its own for the target.
+    pub linker: Option<PathBuf>,
     /// What runs it.
     pub qemu: Qemu,
 }
 
-/// A compiler that can build the kernel.
+/// A compiler, and what it has for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiler {
-    /// The compiler itself, not a proxy of rustup.
+    /// The program itself, not a proxy of rustup.
     pub rustc: PathBuf,
-    /// Its first line of `rustc -vV`, for the record: `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    /// What it says of itself: `rustc 1.96.0 (ac68faa20 2026-05-25)`.
     pub description: String,
     /// Its version.
     pub version: Version,
-    /// The triple of the machine it runs on.
+    /// The triple of the machines it runs on.
     pub host: String,
     /// Where its own libraries lie.
-    pub own_sysroot: PathBuf,
-    /// Where core, alloc and compiler_builtins for [`TARGET`] lie, when not in its own sysroot: built by setup.
-    pub private_sysroot: Option<PathBuf>,
-    /// The linker, when the compiler has no `rust-lld` of its own.
-    pub linker: Option<PathBuf>,
+    pub sysroot: PathBuf,
+    /// Its core library for [`TARGET`].
+    pub core: Core,
+}
+
+/// Where a compiler's core library for the kernel's target lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Core {
+    /// With the compiler's other libraries: rustup or the distribution put it there.
+    Own,
+    /// In a sysroot of its own, built by setup from the compiler's sources.
+    Private(PathBuf),
+    /// Nowhere.
+    Absent,
 }
 
 /// The emulator.
@@ -86,119 +126,548 @@ pub struct Compiler {
 pub struct Qemu {
     /// `qemu-system-riscv64`.
     pub program: PathBuf,
-    /// Its first line of `--version`, for the record.
+    /// What it says of itself: `QEMU emulator version 10.0.2 (…)`.
     pub description: String,
     /// Its version.
     pub version: Version,
+    /// The firmware it brings; `None` when it would not start for want of it.
+    pub firmware: Option<PathBuf>,
 }
 
-/// What is not there.
+/// One thing that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    /// A compiler with a core library for [`TARGET`].
+    Core,
+    /// A linker for it.
+    Linker,
+    /// QEMU, with firmware.
+    Qemu,
+    /// The formatter, for the tests of the house's rules.
+    Rustfmt,
+    /// The lints of the compiler that builds the kernel, for the same tests.
+    Clippy,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Core => write!(formatter, "a core library for {TARGET}"),
+            Need::Linker => write!(
+                formatter,
+                "a linker for RISC-V (rust-lld, or lld {} or newer)",
+                OLDEST_LLD.major
+            ),
+            Need::Qemu => {
+                let Version { major, minor, .. } = OLDEST_QEMU;
+                write!(
+                    formatter,
+                    "qemu-system-riscv64 {major}.{minor} or newer, with its firmware"
+                )
+            }
+            Need::Rustfmt => write!(formatter, "the formatter, rustfmt"),
+            Need::Clippy => write!(formatter, "the lints, clippy"),
+        }
+    }
+}
+
+/// The machine lacks something. Ends xtask with exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this machine lacks {}", .0.join(" and "))]
-pub struct Missing(pub Vec<String>);
+#[error("this machine lacks {}{advice}", list(needs))]
+pub struct Missing {
+    /// What is not there.
+    pub needs: Vec<Need>,
+    /// How to get it, and why it was not put in place: text that follows the list; empty where nobody tried.
+    pub advice: String,
+}
 
-/// Looks for everything. Changes nothing.
-///
-/// # Errors
-/// Names all that is missing.
-pub fn find() -> Result<Environment, Missing> {
-    let mut missing = Vec::new();
-    let compiler = find_compiler();
-    if compiler.is_none() {
-        missing.push(format!("a core library for {TARGET}"));
-    }
-    let qemu = find_qemu();
-    if qemu.is_none() {
-        missing.push("qemu-system-riscv64".to_owned());
-    }
-    match (compiler, qemu) {
-        (Some(compiler), Some(qemu)) => Ok(Environment { cargo: cargo(), compiler, qemu }),
-        _ => Err(Missing(missing)),
+/// `a, b and c`
+fn list(needs: &[Need]) -> String {
+    let words: Vec<String> = needs.iter().map(Need::to_string).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => words.concat(),
     }
 }
 
-/// Looks for everything, puts in place what is missing, and looks again.
+/// All that lies on the machine and could be used, whether or not it is enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// The cargo that started xtask.
+    pub cargo: PathBuf,
+    /// The compilers, the preferred one first: cargo's own, then the distribution's. None older than [`OLDEST_RUSTC`].
+    pub compilers: Vec<Compiler>,
+    /// The newest lld in PATH, or `rust-lld` of one of the compilers.
+    pub linker: Option<PathBuf>,
+    /// QEMU as found in PATH, perhaps too old.
+    pub qemu: Option<Qemu>,
+}
+
+impl Survey {
+    /// Looks at the machine. Starts each program to ask for its version.
+    pub fn new() -> Survey {
+        let cargo = cargo();
+        let mut compilers: Vec<Compiler> = Vec::new();
+        for rustc in [own_rustc(&cargo), Some(PathBuf::from("/usr/bin/rustc"))]
+            .into_iter()
+            .flatten()
+        {
+            let Some(compiler) = Compiler::ask(rustc) else {
+                continue;
+            };
+            let known = compilers
+                .iter()
+                .any(|other| other.sysroot == compiler.sysroot);
+            if !known && compiler.version >= OLDEST_RUSTC {
+                compilers.push(compiler);
+            }
+        }
+        let linker = compilers
+            .iter()
+            .find_map(Compiler::own_linker)
+            .or_else(newest_lld);
+        Survey {
+            cargo,
+            compilers,
+            linker,
+            qemu: Qemu::ask(),
+        }
+    }
+
+    /// The compiler that builds the kernel: the first that has a core library.
+    pub fn compiler(&self) -> Option<&Compiler> {
+        self.compilers
+            .iter()
+            .find(|compiler| compiler.core != Core::Absent)
+    }
+
+    /// The environment, when nothing is missing.
+    ///
+    /// # Errors
+    /// Names everything that is missing.
+    pub fn environment(&self) -> Result<Environment, Missing> {
+        let compiler = self.compiler();
+        let own_linker = compiler.and_then(Compiler::own_linker).is_some();
+        let qemu = self
+            .qemu
+            .as_ref()
+            .filter(|qemu| qemu.version >= OLDEST_QEMU && qemu.firmware.is_some());
+        let needs = [
+            (Need::Core, compiler.is_none()),
+            (Need::Linker, self.linker.is_none()),
+            (Need::Qemu, qemu.is_none()),
+        ];
+        let needs: Vec<Need> = needs
+            .into_iter()
+            .filter_map(|(need, missing)| missing.then_some(need))
+            .collect();
+        match (compiler, qemu) {
+            (Some(compiler), Some(qemu)) if needs.is_empty() => Ok(Environment {
+                cargo: self.cargo.clone(),
+                compiler: compiler.clone(),
+                linker: if own_linker {
+                    None
+                } else {
+                    self.linker.clone()
+                },
+                qemu: qemu.clone(),
+            }),
+            _ => Err(Missing {
+                needs,
+                advice: String::new(),
+            }),
+        }
+    }
+}
+
+impl Default for Survey {
+    fn default() -> Survey {
+        Survey::new()
+    }
+}
+
+impl Compiler {
+    /// Asks a compiler about itself. `None` when it does not run.
+    fn ask(rustc: PathBuf) -> Option<Compiler> {
+        let about = output_of(Command::new(&rustc).arg("-vV"))?;
+        let sysroot =
+            PathBuf::from(output_of(Command::new(&rustc).args(["--print", "sysroot"]))?.trim());
+        let description = about.lines().next()?.to_owned();
+        let mut compiler = Compiler {
+            version: Version::within(&description)?,
+            host: about
+                .lines()
+                .find_map(|line| line.strip_prefix("host: "))?
+                .to_owned(),
+            core: if has_core(&sysroot) {
+                Core::Own
+            } else {
+                Core::Absent
+            },
+            rustc,
+            description,
+            sysroot,
+        };
+        if compiler.core == Core::Absent
+            && let Some(private) = compiler
+                .private_sysroot()
+                .filter(|private| has_core(private))
+        {
+            compiler.core = Core::Private(private);
+        }
+        Some(compiler)
+    }
+
+    /// Where setup puts the core library that it builds for this compiler. `None` on a machine without a home.
+    pub fn private_sysroot(&self) -> Option<PathBuf> {
+        // The whole description: a core library serves the one build of the compiler that made it.
+        let words: Vec<&str> = self
+            .description
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '.')
+            .filter(|word| !word.is_empty())
+            .collect();
+        Some(cache_dir()?.join(format!("{}-recipe-{RECIPE}", words.join("-"))))
+    }
+
+    /// The sources of its core library, when they are there.
+    pub fn library_source(&self) -> Option<PathBuf> {
+        let source = self.sysroot.join("lib/rustlib/src/rust/library");
+        source.join("core/src/lib.rs").is_file().then_some(source)
+    }
+
+    /// The linker it brings and uses by itself for [`TARGET`].
+    pub fn own_linker(&self) -> Option<PathBuf> {
+        let linker = self
+            .sysroot
+            .join("lib/rustlib")
+            .join(&self.host)
+            .join("bin/rust-lld");
+        linker.is_file().then_some(linker)
+    }
+
+    /// A program that belongs to it: `cargo-clippy`, `cargo-fmt`.
+    pub fn companion(&self, name: &str) -> Option<PathBuf> {
+        let program = self.rustc.with_file_name(name);
+        program.is_file().then_some(program)
+    }
+}
+
+impl Qemu {
+    /// Asks the QEMU in PATH about itself. `None` when there is none that runs.
+    fn ask() -> Option<Qemu> {
+        let program = program("qemu-system-riscv64")?;
+        let description = output_of(Command::new(&program).arg("--version"))?
+            .lines()
+            .next()?
+            .to_owned();
+        let folders = output_of(Command::new(&program).args(["-L", "help"])).unwrap_or_default();
+        let firmware = folders
+            .lines()
+            .map(|folder| Path::new(folder).join(FIRMWARE))
+            .find(|file| file.is_file());
+        Some(Qemu {
+            version: Version::within(&description)?,
+            program,
+            description,
+            firmware,
+        })
+    }
+}
+
+/// Looks for everything. Changes nothing but what is remembered in the target directory.
 ///
 /// # Errors
-/// [`Missing`], when it cannot be put in place.
+/// Names everything that is missing.
+pub fn find() -> Result<Environment, Missing> {
+    let memory = target_dir().join("environment.json");
+    if let Some(environment) = Memory::recall(&memory) {
+        return Ok(environment);
+    }
+    let environment = Survey::new().environment()?;
+    Memory::of(&environment).keep(&memory);
+    Ok(environment)
+}
+
+/// Looks for everything, and puts in place what is missing: see [`setup::put_in_place`].
+///
+/// # Errors
+/// [`Missing`] with advice, when something cannot be put in place.
 pub fn require() -> Result<Environment, Missing> {
-    find()
+    if let Ok(environment) = find() {
+        return Ok(environment);
+    }
+    // Tests run in many processes at once, and the first run may be theirs.
+    let _lock = lock(&target_dir().join("setup.lock"));
+    match find() {
+        Ok(environment) => Ok(environment),
+        Err(missing) => {
+            setup::put_in_place(&missing.needs)?;
+            find()
+        }
+    }
+}
+
+/// The programs that hold the house's rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lints {
+    /// `cargo-fmt`.
+    pub cargo_fmt: PathBuf,
+    /// `cargo-clippy` of the compiler that builds the kernel: another's could not read its core library.
+    pub cargo_clippy: PathBuf,
+}
+
+/// Looks for the formatter and the lints, and puts in place what is missing.
+///
+/// # Errors
+/// [`Missing`] with advice, when something cannot be put in place.
+pub fn require_lints(environment: &Environment) -> Result<Lints, Missing> {
+    let look = || {
+        let compiler = &environment.compiler;
+        let beside_cargo = environment.cargo.with_file_name("cargo-fmt");
+        let cargo_fmt = Some(beside_cargo)
+            .filter(|file| file.is_file())
+            .or_else(|| compiler.companion("cargo-fmt"));
+        match (cargo_fmt, compiler.companion("cargo-clippy")) {
+            (Some(cargo_fmt), Some(cargo_clippy)) => Ok(Lints {
+                cargo_fmt,
+                cargo_clippy,
+            }),
+            (cargo_fmt, cargo_clippy) => {
+                let needs = [
+                    (Need::Rustfmt, cargo_fmt.is_none()),
+                    (Need::Clippy, cargo_clippy.is_none()),
+                ];
+                let needs = needs
+                    .into_iter()
+                    .filter_map(|(need, missing)| missing.then_some(need))
+                    .collect();
+                Err(Missing {
+                    needs,
+                    advice: String::new(),
+                })
+            }
+        }
+    };
+    look().or_else(|missing| {
+        let _lock = lock(&target_dir().join("setup.lock"));
+        setup::put_in_place(&missing.needs)?;
+        look()
+    })
 }
 
 /// The workspace that this xtask belongs to.
 pub fn workspace() -> PathBuf {
-    let compiled_in = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let xtask = manifest.filter(|path| path.ends_with("xtask")).unwrap_or_else(|| compiled_in.to_owned());
-    xtask.parent().expect("xtask lies in the workspace").to_owned()
+    let xtask = manifest
+        .filter(|path| path.ends_with("xtask"))
+        .unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    xtask
+        .parent()
+        .expect("xtask is a folder of the workspace")
+        .to_owned()
 }
 
-/// Cargo's target directory, as this xtask was built into it: the nearest one above the program with cargo's mark.
+/// Cargo's target directory that this xtask was built into: the nearest folder above the program with cargo's mark.
 pub fn target_dir() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
-    let marked = program.ancestors().skip(1).find(|path| path.join("CACHEDIR.TAG").exists());
+    let marked = program
+        .ancestors()
+        .skip(1)
+        .find(|path| path.join("CACHEDIR.TAG").is_file());
     marked.map_or_else(|| workspace().join("target"), Path::to_owned)
-}
-
-/// The cargo that started this program, or the one in PATH.
-fn cargo() -> PathBuf {
-    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
 /// The place of a program in PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_else(OsString::new);
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
-/// What a program prints, when it ends well.
+/// Holds a lock among all processes of this user that ask for the same file, until the value is dropped. `None` where
+/// the file cannot be made or locked: the caller's work is then safe but may be done twice.
+pub(crate) fn lock(path: &Path) -> Option<File> {
+    fs::create_dir_all(path.parent()?).ok()?;
+    let file = File::create(path).ok()?;
+    file.lock().ok()?;
+    Some(file)
+}
+
+/// What a program prints, when it runs and ends well.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn find_compiler() -> Option<Compiler> {
-    let beside_cargo = cargo().with_file_name("rustc");
-    let own = if beside_cargo.is_file() { Some(beside_cargo) } else { program("rustc") };
-    let debian = Some(PathBuf::from("/usr/bin/rustc"));
-    [own, debian].into_iter().flatten().filter(|rustc| rustc.is_file()).find_map(|rustc| {
-        let text = output_of(Command::new(&rustc).arg("-vV"))?;
-        let sysroot = PathBuf::from(output_of(Command::new(&rustc).args(["--print", "sysroot"]))?.trim());
-        let host = text.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();
-        let version = Version::within(&text)?;
-        let private = private_sysroot(version);
-        let private_sysroot = if has_core(&sysroot) { None } else { Some(private.filter(|path| has_core(path))?) };
-        let bundled = sysroot.join("lib/rustlib").join(&host).join("bin/rust-lld");
-        let linker = if bundled.is_file() { None } else { Some(program("ld.lld-19").or_else(|| program("ld.lld"))?) };
-        Some(Compiler {
-            description: text.lines().next()?.to_owned(),
-            version,
-            host,
-            own_sysroot: sysroot,
-            private_sysroot,
-            linker,
-            rustc,
-        })
-    })
+/// The cargo that started this program, or the one in PATH.
+pub(crate) fn cargo() -> PathBuf {
+    let given = std::env::var_os("CARGO").map(PathBuf::from);
+    given
+        .or_else(|| program("cargo"))
+        .unwrap_or_else(|| PathBuf::from("cargo"))
 }
 
-/// Where setup puts the core library that it builds with a compiler of this version.
-fn private_sysroot(rustc: Version) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
-    Some(cache.join("16-os").join(format!("rustc-{rustc}-recipe-{RECIPE}")))
+/// The compiler that cargo uses when nobody says another: the one beside it, else the one in PATH.
+fn own_rustc(cargo: &Path) -> Option<PathBuf> {
+    let beside = cargo.with_file_name("rustc");
+    if beside.is_file() {
+        Some(beside)
+    } else {
+        program("rustc")
+    }
+}
+
+/// Where this project keeps what it made and can make again: the user's cache directory.
+fn cache_dir() -> Option<PathBuf> {
+    let given = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    Some(
+        given
+            .or_else(|| Some(std::env::home_dir()?.join(".cache")))?
+            .join("16-os"),
+    )
+}
+
+/// The folder of a sysroot with the libraries for [`TARGET`].
+pub(crate) fn target_libraries(sysroot: &Path) -> PathBuf {
+    sysroot.join("lib/rustlib").join(TARGET).join("lib")
 }
 
 /// Whether a sysroot holds a core library for [`TARGET`].
 fn has_core(sysroot: &Path) -> bool {
-    let libraries = sysroot.join("lib/rustlib").join(TARGET).join("lib");
-    let Ok(entries) = libraries.read_dir() else { return false };
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+    let Ok(entries) = target_libraries(sysroot).read_dir() else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("libcore-") && name.ends_with(".rlib")
+    })
 }
 
-fn find_qemu() -> Option<Qemu> {
-    let program = program("qemu-system-riscv64")?;
-    let text = output_of(Command::new(&program).arg("--version"))?;
-    let version = Version::within(&text)?;
-    Some(Qemu { program, description: text.lines().next()?.to_owned(), version })
+/// The newest lld in PATH that is new enough; distributions name them `ld.lld-19`.
+fn newest_lld() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut found: Vec<(Version, PathBuf)> = Vec::new();
+    for entry in std::env::split_paths(&path)
+        .filter_map(|folder| folder.read_dir().ok())
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if (name == "ld.lld" || name.starts_with("ld.lld-") || name == "rust-lld")
+            && let Some(text) =
+                output_of(Command::new(entry.path()).args(["-flavor", "gnu", "--version"]))
+            && let Some(version) = Version::within(&text).filter(|version| *version >= OLDEST_LLD)
+        {
+            found.push((version, entry.path()));
+        }
+    }
+    found.into_iter().max().map(|(_, linker)| linker)
+}
+
+/// What [`find`] remembers, and what must be unchanged for it to hold.
+#[derive(Serialize, Deserialize)]
+struct Memory {
+    format: u32,
+    /// Where the programs lie, as PATH and cargo say: another answer is another environment.
+    programs: Vec<Option<PathBuf>>,
+    /// The files that the environment depends on, as they were.
+    files: Vec<(PathBuf, Option<Mark>)>,
+    environment: Environment,
+}
+
+/// A file as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    length: u64,
+    modified: SystemTime,
+}
+
+impl Mark {
+    /// The file as it is; `None` when it is not there.
+    pub(crate) fn of(path: &Path) -> Option<Mark> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Mark {
+            length: metadata.len(),
+            modified: metadata.modified().ok()?,
+        })
+    }
+}
+
+impl Memory {
+    fn of(environment: &Environment) -> Memory {
+        let Environment {
+            cargo,
+            compiler,
+            linker,
+            qemu,
+        } = environment;
+        let sysroot = match &compiler.core {
+            Core::Private(sysroot) => sysroot,
+            Core::Own | Core::Absent => &compiler.sysroot,
+        };
+        let mut files = vec![
+            cargo.clone(),
+            compiler.rustc.clone(),
+            target_libraries(sysroot),
+            qemu.program.clone(),
+        ];
+        files.extend(compiler.own_linker());
+        files.extend(linker.clone());
+        files.extend(qemu.firmware.clone());
+        let marked = |file: PathBuf| (Mark::of(&file), file);
+        let files = files
+            .into_iter()
+            .map(marked)
+            .map(|(mark, file)| (file, mark))
+            .collect();
+        Memory {
+            format: MEMORY_FORMAT,
+            programs: Memory::programs(),
+            files,
+            environment: environment.clone(),
+        }
+    }
+
+    fn programs() -> Vec<Option<PathBuf>> {
+        let cargo = cargo();
+        vec![
+            own_rustc(&cargo),
+            Some(cargo),
+            program("qemu-system-riscv64"),
+        ]
+    }
+
+    /// What was remembered, when it still holds. Anything that cannot be read is nothing remembered.
+    fn recall(path: &Path) -> Option<Environment> {
+        let memory: Memory = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+        let unchanged = memory
+            .files
+            .iter()
+            .all(|(file, mark)| mark.is_some() && Mark::of(file) == *mark);
+        let holds =
+            memory.format == MEMORY_FORMAT && memory.programs == Memory::programs() && unchanged;
+        holds.then_some(memory.environment)
+    }
+
+    /// Remembers. Where that fails the next run looks again, which is slower and not wrong.
+    fn keep(&self, path: &Path) {
+        let Ok(text) = serde_json::to_string(self) else {
+            return;
+        };
+        let Some(folder) = path.parent() else { return };
+        if let Ok(mut file) = tempfile::NamedTempFile::new_in(folder)
+            && std::io::Write::write_all(&mut file, text.as_bytes()).is_ok()
+        {
+            let _ = file.persist(path);
+        }
+    }
 }

@@ -1,12 +1,30 @@
 //! Builds the kernel's image: cargo, then the symbol table, then the proofs about the finished file.
+//!
+//! The image depends on its sources, the compiler and the flags below, and on nothing else: not on where the workspace
+//! or the user's home lies, and not on flags that the user gave cargo for other programs. A build of what was built
+//! before starts no program.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::environment::{self, Environment, TARGET};
+use serde::Serialize;
+
+use crate::environment::{self, Core, Environment, Lints, Mark, TARGET};
+use crate::progress;
+use crate::{frames, symbols};
+
+/// The unmapped gap below a boot stack. No function may move the stack pointer by more at once, because this target
+/// emits no stack probes.
+const STACK_GAP_BYTES: u64 = 4096;
+
+/// The pieces of assembly that set the stack pointer to another stack, and cannot be read as moving it by an amount.
+const SETS_STACK_POINTER: &[&str] = &[];
 
 /// The two builds from one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]
 pub enum Profile {
     /// With the checkers compiled in: for tests and for use.
     Checked,
@@ -29,7 +47,7 @@ impl Profile {
 pub struct Options {
     /// Which of the two builds.
     pub profile: Profile,
-    /// The kernel crate's features, `checked` apart: the profile sets that one.
+    /// The kernel crate's features, `checked` apart: that one goes with the profile.
     pub features: Vec<String>,
     /// The workspace to build: this one, or a copy of it.
     pub source: PathBuf,
@@ -38,7 +56,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// This workspace's kernel with everything a user sees: self-tests, crashes and the monitor.
+    /// This workspace's kernel with everything that a user sees: self-tests, crashes and the monitor.
     pub fn new(profile: Profile) -> Options {
         Options {
             profile,
@@ -47,10 +65,32 @@ impl Options {
             target_dir: environment::target_dir().join("kernel"),
         }
     }
+
+    /// The features, the profile's own among them.
+    fn all_features(&self) -> String {
+        let of_profile = (self.profile == Profile::Checked).then_some("checked");
+        let features: Vec<&str> = of_profile
+            .into_iter()
+            .chain(self.features.iter().map(String::as_str))
+            .collect();
+        features.join(",")
+    }
+
+    /// The finished image: builds of different features do not overwrite each other.
+    fn elf(&self) -> PathBuf {
+        let words: Vec<&str> = [self.profile.name()]
+            .into_iter()
+            .chain(self.features.iter().map(String::as_str))
+            .collect();
+        self.target_dir
+            .join("images")
+            .join(words.join("-"))
+            .with_extension("elf")
+    }
 }
 
 /// A finished image.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The ELF file that QEMU boots.
     pub elf: PathBuf,
@@ -61,73 +101,284 @@ pub struct Image {
 /// Why there is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Cargo or the compiler refused; the text is what they said.
-    #[error("the kernel does not compile\n{0}")]
+    /// Cargo or the compiler refused; the text is all that they said.
+    #[error("the kernel does not build\n{0}")]
     Compile(String),
+    /// The image was built and is not as it has to be.
+    #[error("{name}: {text}")]
+    Proof {
+        /// What was to be proved.
+        name: &'static str,
+        /// What is wrong.
+        text: String,
+    },
     /// A file or a program could not be used.
-    #[error("{0}: {1}")]
-    Io(String, std::io::Error),
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
 }
 
-/// Builds the image, or finds that nothing changed.
+impl Error {
+    fn of(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        |error| Error::Io { path, error }
+    }
+}
+
+/// Builds the image, or finds that it is there already. What the compiler warns of goes to standard error.
 ///
 /// # Errors
-/// See [`Error`].
+/// See [`Error`]; an older image is then still in place, and the next call builds again.
 pub fn build(environment: &Environment, options: &Options) -> Result<Image, Error> {
-    let mut command = cargo(environment, options, "build");
-    command.stdout(Stdio::null()).stdin(Stdio::null());
-    let output = command.output().map_err(|error| Error::Io(environment.cargo.display().to_string(), error))?;
-    if !output.status.success() {
-        return Err(Error::Compile(String::from_utf8_lossy(&output.stderr).into_owned()));
+    let image = Image {
+        elf: options.elf(),
+        profile: options.profile,
+    };
+    let stamp = image.elf.with_extension("stamp");
+    // Tests run in many processes at once, and each asks for the image.
+    let _lock = environment::lock(&options.target_dir.join("image.lock"));
+    let inputs = Inputs::new(environment, options)?;
+    if inputs.made(&image.elf, &stamp) {
+        return Ok(image);
     }
-    let elf = options.target_dir.join(TARGET).join(options.profile.name()).join("kernel");
-    Ok(Image { elf, profile: options.profile })
+    progress::step(
+        &format!("building the kernel ({})", options.profile.name()),
+        || {
+            compile(environment, options)?;
+            finish(options, &image.elf)
+        },
+    )?;
+    inputs.keep(&image.elf, &stamp)?;
+    Ok(image)
 }
 
-/// `cargo SUBCOMMAND` for the kernel crate, with nothing of the caller's environment that could change the image.
-fn cargo(environment: &Environment, options: &Options, subcommand: &str) -> Command {
-    let compiler = &environment.compiler;
-    let mut command = Command::new(&environment.cargo);
-    forget_cargo_settings(&mut command);
-    let mut features = options.features.join(",");
-    if options.profile == Profile::Checked {
-        features.push_str(",checked");
+/// Runs the lints over the kernel crate as `options` would build it.
+///
+/// # Errors
+/// [`Error::Compile`] with the warnings, when there is one.
+pub fn lint(environment: &Environment, lints: &Lints, options: &Options) -> Result<(), Error> {
+    let mut command = cargo(environment, options, &lints.cargo_clippy);
+    command
+        .env("CARGO", &environment.cargo)
+        .args(["--", "--deny", "warnings"]);
+    output(&mut command).map(|_| ())
+}
+
+/// Has cargo build the kernel crate.
+fn compile(environment: &Environment, options: &Options) -> Result<(), Error> {
+    let said = output(&mut cargo(environment, options, &environment.cargo))?;
+    if said.contains("warning") {
+        progress::say(said.trim_end());
     }
+    Ok(())
+}
+
+/// Makes the finished image out of what cargo built, and proves it sound before it is put in place.
+fn finish(options: &Options, elf: &Path) -> Result<(), Error> {
+    let built = options
+        .target_dir
+        .join(TARGET)
+        .join(options.profile.name())
+        .join("kernel");
+    let folder = elf.parent().expect("an image lies in a folder");
+    fs::create_dir_all(folder).map_err(Error::of(folder))?;
+    let unproved = elf.with_extension("unproved");
+    symbols::insert(&built, &unproved).map_err(|error| Error::Proof {
+        name: "the symbol table",
+        text: error.to_string(),
+    })?;
+    frames::check(&unproved, STACK_GAP_BYTES, SETS_STACK_POINTER).map_err(|error| {
+        Error::Proof {
+            name: "the size of stack frames",
+            text: error.to_string(),
+        }
+    })?;
+    fs::rename(&unproved, elf).map_err(Error::of(elf))
+}
+
+/// Runs cargo to its end. Gives what it said on standard error, which is [`Error::Compile`] when it failed.
+fn output(command: &mut Command) -> Result<String, Error> {
+    let program = PathBuf::from(command.get_program());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::of(&program))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(Error::Compile(said))
+    }
+}
+
+/// Cargo, or clippy in cargo's place, for the kernel crate, with nothing of the caller's environment that could change
+/// the image.
+fn cargo(environment: &Environment, options: &Options, program: &Path) -> Command {
+    let subcommand = if program == environment.cargo {
+        "build"
+    } else {
+        "clippy"
+    };
+    let mut command = Command::new(program);
+    forget_cargo_settings(&mut command);
     command
         .current_dir(&options.source)
-        .args([subcommand, "--locked", "--package", "kernel", "--target", TARGET, "--profile", options.profile.name()])
-        .args(["--features", &features])
+        .args([
+            subcommand,
+            "--quiet",
+            "--locked",
+            "--package",
+            "kernel",
+            "--target",
+            TARGET,
+        ])
+        .args([
+            "--profile",
+            options.profile.name(),
+            "--features",
+            &options.all_features(),
+        ])
         .arg("--target-dir")
         .arg(&options.target_dir)
-        .env("RUSTC", &compiler.rustc)
-        .env("RUSTC_WRAPPER", "")
-        .env("RUSTC_WORKSPACE_WRAPPER", "")
-        .env("CARGO_ENCODED_RUSTFLAGS", target_flags(environment, &options.source).join("\u{1f}"));
+        .env("RUSTC", &environment.compiler.rustc)
+        .env(
+            "CARGO_ENCODED_RUSTFLAGS",
+            target_flags(environment, &options.source).join("\u{1f}"),
+        );
     command
 }
 
-/// Flags of the target's compilations; none of build scripts and procedural macros, which run on the host.
+/// Has a child not see how cargo was set up for this process, and for other programs by the user.
+pub(crate) fn forget_cargo_settings(command: &mut Command) {
+    const KEPT: [&str; 5] = [
+        "CARGO_HOME",
+        "CARGO_HTTP_",
+        "CARGO_NET_",
+        "CARGO_REGISTR",
+        "CARGO_TERM_",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let of_cargo = text.starts_with("CARGO") && !KEPT.iter().any(|kept| text.starts_with(kept));
+        let of_rustc =
+            text.starts_with("RUSTC") || text.starts_with("RUSTDOC") || text == "RUSTFLAGS";
+        if of_cargo || of_rustc {
+            command.env_remove(&name);
+        }
+    }
+    // A wrapper from the user's configuration file would stand between cargo and the compiler that is named to it.
+    command
+        .env("RUSTC_WRAPPER", "")
+        .env("RUSTC_WORKSPACE_WRAPPER", "");
+}
+
+/// The flags of what is compiled for the target. Build scripts and procedural macros, which run on the host, get none.
 fn target_flags(environment: &Environment, source: &Path) -> Vec<String> {
-    let compiler = &environment.compiler;
-    let mut flags = ["-Cforce-frame-pointers=yes", "-Crelocation-model=static", "-Ccode-model=medium"].map(str::to_owned).to_vec();
-    if let Some(sysroot) = &compiler.private_sysroot {
+    let Environment {
+        compiler, linker, ..
+    } = environment;
+    let mut flags = vec![
+        // Backtraces follow them.
+        "-Cforce-frame-pointers=yes".to_owned(),
+        // The kernel runs where it is linked, and that is in the topmost 2 GiB: addresses are relative to the pc.
+        "-Crelocation-model=static".to_owned(),
+        "-Ccode-model=medium".to_owned(),
+        // Backtraces then name the types that a generic function was made for.
+        "-Csymbol-mangling-version=v0".to_owned(),
+    ];
+    if let Core::Private(sysroot) = &compiler.core {
         flags.push(format!("--sysroot={}", sysroot.display()));
     }
-    if let Some(linker) = &compiler.linker {
-        flags.push(format!("-Clinker={}", linker.display()));
+    if let Some(linker) = linker {
+        flags.extend([
+            format!("-Clinker={}", linker.display()),
+            "-Clinker-flavor=ld.lld".to_owned(),
+        ]);
     }
-    flags.push(format!("--remap-path-prefix={}/=", source.display()));
+    // No path of this machine in the image. The last prefix that fits is the one that counts.
+    let mut remap =
+        |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    if let Some(home) = cargo_home() {
+        remap(&home, "/cargo");
+        // A folder for each registry, called after the mirror that the user has it from.
+        let registries = home.join("registry/src").read_dir();
+        registries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .for_each(|registry| remap(&registry.path(), "/crates"));
+    }
+    remap(&compiler.sysroot.join("lib/rustlib/src/rust"), "/rust");
+    remap(source, "/16-os");
     flags
 }
 
-/// Takes away what cargo reads from the environment and what cargo set for xtask itself.
-pub(crate) fn forget_cargo_settings(command: &mut Command) {
-    const KEPT: [&str; 5] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_TERM_"];
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        let cargos = name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept));
-        if cargos || name.starts_with("RUSTC") || name.starts_with("RUSTDOC") || name == "RUSTFLAGS" {
-            command.env_remove(&*name);
+fn cargo_home() -> Option<PathBuf> {
+    let given = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    given.or_else(|| Some(std::env::home_dir()?.join(".cargo")))
+}
+
+/// Everything that an image is made from. Equal inputs give equal images.
+#[derive(Serialize)]
+struct Inputs<'a> {
+    environment: &'a Environment,
+    profile: Profile,
+    features: String,
+    flags: Vec<String>,
+    files: BTreeMap<PathBuf, Option<Mark>>,
+}
+
+impl Inputs<'_> {
+    fn new<'a>(environment: &'a Environment, options: &Options) -> Result<Inputs<'a>, Error> {
+        let mut files = BTreeMap::new();
+        for name in ["Cargo.toml", "Cargo.lock", ".cargo", "kernel", "lib"] {
+            collect(&options.source.join(name), &mut files)?;
         }
+        // This program makes a part of the image, too.
+        for name in ["image.rs", "symbols.rs", "symbols", "frames.rs"] {
+            collect(
+                &environment::workspace().join("xtask/src").join(name),
+                &mut files,
+            )?;
+        }
+        Ok(Inputs {
+            environment,
+            profile: options.profile,
+            features: options.all_features(),
+            flags: target_flags(environment, &options.source),
+            files,
+        })
     }
+
+    /// The inputs and the image that was made from them, as text.
+    fn text(&self, elf: &Path) -> Option<String> {
+        let made = Mark::of(elf)?;
+        serde_json::to_string(&(self, made)).ok()
+    }
+
+    /// Whether the image is there and was made from these inputs.
+    fn made(&self, elf: &Path, stamp: &Path) -> bool {
+        self.text(elf)
+            .is_some_and(|text| fs::read_to_string(stamp).is_ok_and(|stamped| stamped == text))
+    }
+
+    fn keep(&self, elf: &Path, stamp: &Path) -> Result<(), Error> {
+        fs::write(stamp, self.text(elf).unwrap_or_default()).map_err(Error::of(stamp))
+    }
+}
+
+/// Adds a file, or every file of a folder.
+fn collect(path: &Path, files: &mut BTreeMap<PathBuf, Option<Mark>>) -> Result<(), Error> {
+    if !path.is_dir() {
+        files.insert(path.to_owned(), Mark::of(path));
+        return Ok(());
+    }
+    for entry in path.read_dir().map_err(Error::of(path))? {
+        collect(&entry.map_err(Error::of(path))?.path(), files)?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Long steps show where they are: a bar on a terminal, plain lines elsewhere. Both go to stderr, so that what a command
 //! gives on stdout can be read by a program.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,7 +59,7 @@ impl Progress {
         if self.plain && is_worth_a_line(self.done, self.total) {
             let (done, total, unit) = (self.done, self.total, self.unit);
             let separator = if message.is_empty() { "" } else { ": " };
-            eprintln!("{done} of {total} {unit}{separator}{message}");
+            say(&format!("{done} of {total} {unit}{separator}{message}"));
         }
     }
 
@@ -98,14 +98,20 @@ pub fn step<R>(what: &str, work: impl FnOnce() -> R) -> R {
         spinner
     });
     if spinner.is_none() {
-        eprintln!("{what} ...");
+        say(&format!("{what} ..."));
     }
     let result = work();
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
-    eprintln!("{what}: {:.1} s", started.elapsed().as_secs_f64());
+    say(&format!("{what}: {:.1} s", started.elapsed().as_secs_f64()));
     result
+}
+
+/// A line on standard error, also where a test's output is captured: whoever waits shall see what for.
+pub fn say(line: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]

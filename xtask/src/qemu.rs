@@ -64,11 +64,26 @@ impl Boot {
         if let Some(cpu) = &self.cpu {
             arguments.extend(["-cpu".to_owned(), cpu.clone()]);
         }
-        arguments.extend(["-smp".to_owned(), self.harts.to_string(), "-m".to_owned(), self.memory.clone()]);
+        arguments.extend([
+            "-smp".to_owned(),
+            self.harts.to_string(),
+            "-m".to_owned(),
+            self.memory.clone(),
+        ]);
         if self.icount {
             arguments.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
         }
-        arguments.extend(["-bios", "default", "-display", "none", "-no-reboot", "-kernel"].map(str::to_owned));
+        arguments.extend(
+            [
+                "-bios",
+                "default",
+                "-display",
+                "none",
+                "-no-reboot",
+                "-kernel",
+            ]
+            .map(str::to_owned),
+        );
         arguments.push(self.image.display().to_string());
         if !self.append.is_empty() {
             arguments.extend(["-append".to_owned(), self.append.clone()]);
@@ -82,7 +97,11 @@ impl Boot {
         let mut words = vec!["qemu-system-riscv64".to_owned()];
         words.extend(self.arguments());
         words.extend(["-serial", "mon:stdio"].map(str::to_owned));
-        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        words
+            .iter()
+            .map(|word| quoted(word))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Boots without a terminal and waits for the end. Gives what the console said and how QEMU ended.
@@ -97,15 +116,26 @@ impl Boot {
     ///
     /// # Errors
     /// When QEMU cannot be started.
-    pub fn run_watched(&self, environment: &Environment, watch: impl FnMut(&[u8]) + Send) -> Result<Outcome, Error> {
-        let folder = tempfile::Builder::new().prefix("16-os-").tempdir().map_err(Error)?;
+    pub fn run_watched(
+        &self,
+        environment: &Environment,
+        watch: impl FnMut(&[u8]) + Send,
+    ) -> Result<Outcome, Error> {
+        let folder = tempfile::Builder::new()
+            .prefix("16-os-")
+            .tempdir()
+            .map_err(Error)?;
         let monitor = folder.path().join("monitor");
         let mut command = Command::new(&environment.qemu.program);
         command
             .args(self.arguments())
             .args(["-serial", "stdio", "-monitor"])
             .arg(format!("unix:{},server=on,wait=off", monitor.display()))
-            .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdin(if self.input.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         die_with_parent(&mut command);
@@ -121,16 +151,25 @@ impl Boot {
             let output = scope.spawn(|| collect(stdout, watch));
             let messages = scope.spawn(|| collect(stderr, |_| ()));
             let exit = self.wait(&mut child, &monitor);
-            (exit, output.join().expect("no panic in collect"), messages.join().expect("no panic in collect"))
+            (
+                exit,
+                output.join().expect("no panic in collect"),
+                messages.join().expect("no panic in collect"),
+            )
         });
-        Ok(Outcome { output, messages, exit: exit.map_err(Error)?, duration: started.elapsed() })
+        Ok(Outcome {
+            output,
+            messages,
+            exit: exit.map_err(Error)?,
+            duration: started.elapsed(),
+        })
     }
 
     fn wait(&self, child: &mut Child, monitor: &Path) -> std::io::Result<Exit> {
         if let Some(status) = child.wait_timeout(self.timeout)? {
             return Ok(Exit::from(status));
         }
-        let diagnosis = format!("no end after {:?}; monitor at {}", self.timeout, monitor.display());
+        let diagnosis = crate::hang::diagnose(monitor, &self.image);
         child.kill()?;
         child.wait()?;
         Ok(Exit::TimedOut { diagnosis })
@@ -194,7 +233,11 @@ fn collect(mut pipe: impl Read, mut watch: impl FnMut(&[u8])) -> String {
 /// A word as a shell takes it back.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Has the operating system kill the child when the thread that starts it ends, however that happens.
@@ -205,7 +248,11 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         let ask = move || {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             // The parent may have died before the call: then nobody would send the signal.
-            if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::ErrorKind::Interrupted.into()) }
+            if rustix::process::getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::Interrupted.into())
+            }
         };
         // SAFETY: between fork and exec the closure makes two system calls; it neither allocates nor takes a lock.
         unsafe { command.pre_exec(ask) };

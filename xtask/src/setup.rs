@@ -1,1 +1,244 @@
-//! TODO: owner's sentence.
+//! Puts in place what the machine lacks: by rustup where it can download, on Debian and Ubuntu by their packages, and
+//! by building the core library from the sources of a compiler that has them.
+//!
+//! [`plan::decide`] is the policy, a pure function from [`Facts`](plan::Facts) to the next step; this module gathers
+//! the facts, shows the step, takes it, and asks again. Nothing is fetched from anywhere that the user's own rustup and
+//! package sources do not name.
+
+pub mod core_library;
+pub mod packages;
+pub mod plan;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::environment::{self, Core, Missing, Need, Survey};
+use crate::progress;
+
+use packages::{Packages, Sources};
+use plan::{Apt, Decision, Facts, Privilege, Step, System};
+
+/// The variable that, when set to anything but nothing, forbids every command that installs something.
+pub const NO_INSTALL: &str = "OS16_NO_INSTALL";
+
+/// Puts `needs` in place, as far as they are missing. Shows each command before it runs.
+///
+/// # Errors
+/// [`Missing`], when something cannot be put in place; its advice says why, and which command would.
+pub fn put_in_place(needs: &[Need]) -> Result<(), Missing> {
+    let mut history = History::default();
+    loop {
+        let survey = Survey::new();
+        let missing: Vec<Need> = needs
+            .iter()
+            .copied()
+            .filter(|need| survey.lacks(*need))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let facts = gather(&survey, missing, &history);
+        match plan::decide(&facts) {
+            Decision::Stop(advice) => {
+                return Err(Missing {
+                    needs: facts.needs,
+                    advice,
+                });
+            }
+            Decision::Take(step) => history.take(step, facts.privilege),
+        }
+    }
+}
+
+/// How `needs` could be put in place on this machine, in words: what [`put_in_place`] says where it may do nothing.
+pub fn advice(survey: &Survey, needs: &[Need]) -> String {
+    plan::advice(&gather(survey, needs.to_vec(), &History::default()))
+}
+
+/// What was tried so far.
+#[derive(Debug, Default)]
+struct History {
+    /// Went well, and must therefore not be asked for again.
+    done: Vec<Step>,
+    /// Went wrong, or went well and changed nothing.
+    failed: Vec<Step>,
+    /// Whether the package lists are as new as they can be.
+    refreshed: bool,
+}
+
+impl History {
+    fn take(&mut self, step: Step, privilege: Privilege) {
+        if self.done.contains(&step) {
+            progress::say(&format!(
+                "setup: that went well, and did not help: {}",
+                step.show(privilege)
+            ));
+            self.failed.push(step);
+            return;
+        }
+        progress::say(&format!("setup: {}", step.show(privilege)));
+        match execute(&step, privilege) {
+            Ok(()) => self.succeeded(step),
+            Err(why) => {
+                progress::say(&format!("setup: that failed: {why}"));
+                self.failed.push(step);
+            }
+        }
+    }
+
+    fn succeeded(&mut self, step: Step) {
+        match step {
+            Step::UpdateLists => {
+                self.refreshed = true;
+                // What old lists could not install, new ones may.
+                self.failed
+                    .retain(|step| !matches!(step, Step::Install { .. }));
+            }
+            Step::AddSource { .. } => {
+                self.refreshed = false;
+                self.done.retain(|step| *step != Step::UpdateLists);
+            }
+            Step::AddTarget { .. }
+            | Step::AddComponents { .. }
+            | Step::Install { .. }
+            | Step::BuildCore { .. } => {}
+        }
+        self.done.push(step);
+    }
+}
+
+/// Looks at everything that the decision depends on.
+fn gather(survey: &Survey, needs: Vec<Need>, history: &History) -> Facts {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = System::new(std::env::consts::OS, &release);
+    Facts {
+        rustup: rustup_toolchain(survey),
+        with_source: survey
+            .compilers
+            .iter()
+            .find(|compiler| compiler.library_source().is_some())
+            .cloned(),
+        compiler: survey.compiler().cloned(),
+        apt: environment::program("apt-get").map(|_| Apt {
+            packages: Packages::of_this_machine(),
+            sources: Sources::of_this_machine(),
+            refreshed: history.refreshed,
+        }),
+        privilege: privilege(),
+        forbidden: std::env::var_os(NO_INSTALL).is_some_and(|value| !value.is_empty()),
+        failed: history.failed.clone(),
+        system,
+        needs,
+    }
+}
+
+/// The toolchain of the cargo in use, by its name, when rustup manages it.
+fn rustup_toolchain(survey: &Survey) -> Option<String> {
+    environment::program("rustup")?;
+    let home = std::env::var_os("RUSTUP_HOME").map(std::path::PathBuf::from);
+    let toolchains = home
+        .or_else(|| Some(std::env::home_dir()?.join(".rustup")))?
+        .join("toolchains")
+        .canonicalize()
+        .ok()?;
+    let sysroot = survey.compilers.first()?.sysroot.canonicalize().ok()?;
+    let name = sysroot.strip_prefix(toolchains).ok()?;
+    Some(name.to_str()?.to_owned())
+}
+
+/// What this process may do to the machine without asking anybody.
+fn privilege() -> Privilege {
+    if rustix::process::geteuid().is_root() {
+        return Privilege::Root;
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.args(["-n", "true"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if sudo.status().is_ok_and(|status| status.success()) {
+        Privilege::Sudo
+    } else {
+        Privilege::None
+    }
+}
+
+/// Takes one step. The error is what went wrong, in a line or a few.
+fn execute(step: &Step, privilege: Privilege) -> Result<(), String> {
+    progress::step(&step.purpose(), || match step {
+        Step::BuildCore { compiler } => {
+            core_library::build(compiler).map_err(|error| error.to_string())
+        }
+        Step::AddSource { line, .. } => run(&step.words(privilege), Some(&format!("{line}\n"))),
+        Step::AddTarget { .. }
+        | Step::AddComponents { .. }
+        | Step::UpdateLists
+        | Step::Install { .. } => run(&step.words(privilege), None),
+    })
+}
+
+/// Runs a command to its end, quietly. What it said is part of the error.
+fn run(words: &[String], input: Option<&str>) -> Result<(), String> {
+    let (program, arguments) = words.split_first().expect("a command has a program");
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.stdin(if input.is_some() {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    });
+    let start = |error| format!("{program} does not start: {error}");
+    let mut child = command.spawn().map_err(start)?;
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        stdin
+            .write_all(input.as_bytes())
+            .map_err(|error| format!("{program} does not read: {error}"))?;
+    }
+    let output = child.wait_with_output().map_err(start)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!(
+        "{}: {}",
+        output.status,
+        last_lines(&String::from_utf8_lossy(&said), 3)
+    ))
+}
+
+/// The last lines of what a program said that say something, as one line.
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(count)..].join("; ")
+}
+
+impl Survey {
+    /// Whether the machine lacks `need`.
+    pub fn lacks(&self, need: Need) -> bool {
+        let companion = |name| {
+            self.compiler()
+                .and_then(|compiler| compiler.companion(name))
+                .is_none()
+        };
+        match need {
+            Need::Core => self
+                .compilers
+                .iter()
+                .all(|compiler| compiler.core == Core::Absent),
+            Need::Linker | Need::Qemu => self
+                .environment()
+                .is_err_and(|missing| missing.needs.contains(&need)),
+            Need::Rustfmt => {
+                !self.cargo.with_file_name("cargo-fmt").is_file() && companion("cargo-fmt")
+            }
+            Need::Clippy => companion("cargo-clippy"),
+        }
+    }
+}
