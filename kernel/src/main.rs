@@ -1,1 +1,47 @@
-fn main(){}
+//! 16-os: a kernel for 64-bit RISC-V that proves what it says about itself.
+//!
+//! This file is the boot order. DESIGN.md draws the memory map and numbers the invariants that `SAFETY` comments cite.
+
+#![no_std]
+#![no_main]
+
+mod address;
+mod backtrace;
+mod boot;
+mod console;
+mod crash;
+mod exit;
+mod hart;
+mod image;
+mod interrupts;
+mod job;
+mod platform;
+mod probe;
+mod report;
+mod sbi;
+#[cfg(feature = "selftest")]
+mod selftest;
+mod symbols;
+mod sync;
+mod trap;
+mod uart;
+mod vm;
+
+use address::PhysicalAddress;
+use console::println;
+
+/// The boot hart's way from the first page table to the first job. The entry (`boot`) has set up this hart, its
+/// stack and paging; interrupts are off.
+fn kernel_main(device_tree: PhysicalAddress) -> ! {
+    console::start_with_firmware();
+    vm::guard_the_boot_stacks();
+    symbols::find();
+    println!("16-os {} ({})", env!("CARGO_PKG_VERSION"), image::PROFILE);
+
+    let machine = platform::discover(device_tree);
+    platform::map_devices(machine);
+    console::move_to_uart();
+    hart::start_others(machine);
+
+    job::run(machine)
+}

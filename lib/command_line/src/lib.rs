@@ -1,2 +1,196 @@
+//! The kernel's command line, from `/chosen/bootargs`: which job the first thread does.
+//!
+//! ```
+//! use command_line::{CommandLine, Job};
+//!
+//! let line = CommandLine::parse("test only=paging::*,exit::parks");
+//! let Job::Test(only) = line.job else { panic!() };
+//! assert!(only.admits("paging::null_is_not_mapped"));
+//! assert!(!only.admits("frame::double_free"));
+//! assert!(line.problems.is_empty());
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
+
+use core::fmt;
+
+use arrayvec::ArrayVec;
+
+/// How many problems of a command line are kept; more are counted.
+const PROBLEMS: usize = 8;
+
+/// What the kernel was asked to do, and what of it made no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine<'a> {
+    /// The first thread's job.
+    pub job: Job<'a>,
+    /// What could not be followed, in the order of the words.
+    pub problems: ArrayVec<Problem<'a>, PROBLEMS>,
+    /// Problems beyond those.
+    pub more_problems: usize,
+}
+
+/// The first thread's job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job<'a> {
+    /// Shows the machine and the kernel at work.
+    Demo,
+    /// `test`: the self-tests.
+    Test(Only<'a>),
+    /// `bench`: the benchmarks.
+    Bench(Only<'a>),
+    /// `crash=KIND`: one deliberate crash. Whether there is such a kind is for the kernel to say.
+    Crash(&'a str),
+}
+
+/// A choice by name, from `only=NAME,NAME,...`: exact names, or the beginning of names followed by `*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only<'a>(Option<&'a str>);
+
+impl<'a> Only<'a> {
+    /// Admits every name.
+    pub const EVERYTHING: Only<'static> = Only(None);
+
+    /// Whether `name` was chosen.
+    pub fn admits(&self, name: &str) -> bool {
+        self.patterns().is_none_or(|mut patterns| patterns.any(|pattern| matches(pattern, name)))
+    }
+
+    /// The patterns asked for, or nothing where everything was.
+    pub fn patterns(&self) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+        self.0.map(|list| list.split(',').filter(|pattern| !pattern.is_empty()))
+    }
+}
+
+/// Whether `name` is what `pattern` means: the same, or, where the pattern ends in `*`, the same up to there.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    }
+}
+
+/// A word that could not be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem<'a> {
+    /// Not a word that the kernel knows.
+    UnknownWord(&'a str),
+    /// A second job; the first stands.
+    SecondJob(&'a str),
+    /// `only=` without names, or for a job that has no names to choose from, or a second time.
+    UselessOnly(&'a str),
+}
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::UnknownWord(word) => write!(f, "unknown word '{word}' is ignored"),
+            Problem::SecondJob(word) => write!(f, "'{word}' asks for a second job and is ignored"),
+            Problem::UselessOnly(word) => write!(f, "'{word}' chooses nothing and is ignored"),
+        }
+    }
+}
+
+impl<'a> CommandLine<'a> {
+    /// Reads the words of `line`, in any order, separated by white space. Never fails: what makes no sense is in `problems`.
+    pub fn parse(line: &'a str) -> Self {
+        let mut parsed = CommandLine { job: Job::Demo, problems: ArrayVec::new(), more_problems: 0 };
+        let mut job = None;
+        let mut only = None;
+        for word in line.split_ascii_whitespace() {
+            let asked = match word.split_once('=') {
+                None if word == "test" => Job::Test(Only::EVERYTHING),
+                None if word == "bench" => Job::Bench(Only::EVERYTHING),
+                Some(("crash", kind)) => Job::Crash(kind),
+                Some(("only", names)) => {
+                    if only.is_some() || names.split(',').all(str::is_empty) {
+                        parsed.note(Problem::UselessOnly(word));
+                    } else {
+                        only = Some((word, Only(Some(names))));
+                    }
+                    continue;
+                }
+                _ => {
+                    parsed.note(Problem::UnknownWord(word));
+                    continue;
+                }
+            };
+            if job.is_some() {
+                parsed.note(Problem::SecondJob(word));
+            } else {
+                job = Some(asked);
+            }
+        }
+        parsed.job = job.unwrap_or(Job::Demo);
+        if let Some((word, only)) = only {
+            match &mut parsed.job {
+                Job::Test(choice) | Job::Bench(choice) => *choice = only,
+                Job::Demo | Job::Crash(_) => parsed.note(Problem::UselessOnly(word)),
+            }
+        }
+        parsed
+    }
+
+    fn note(&mut self, problem: Problem<'a>) {
+        if self.problems.try_push(problem).is_err() {
+            self.more_problems += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nothing_asks_for_the_demo() {
+        for line in ["", "   ", "\t\n"] {
+            let parsed = CommandLine::parse(line);
+            assert_eq!(parsed.job, Job::Demo);
+            assert!(parsed.problems.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_narrows_the_tests_wherever_it_stands() {
+        for line in ["test only=a::b,c::*", "only=a::b,c::* test"] {
+            let Job::Test(only) = CommandLine::parse(line).job else { panic!("{line} is no test") };
+            assert!(only.admits("a::b"));
+            assert!(only.admits("c::anything"));
+            assert!(!only.admits("a::bc"));
+            assert!(!only.admits("a"));
+        }
+    }
+
+    #[test]
+    fn unknown_words_are_reported_not_ignored() {
+        let parsed = CommandLine::parse("quiet test root=/dev/vda");
+        assert_eq!(parsed.problems[..], [Problem::UnknownWord("quiet"), Problem::UnknownWord("root=/dev/vda")]);
+        assert!(matches!(parsed.job, Job::Test(_)));
+    }
+
+    #[test]
+    fn the_first_job_stands() {
+        let parsed = CommandLine::parse("crash=panic test");
+        assert_eq!(parsed.job, Job::Crash("panic"));
+        assert_eq!(parsed.problems[..], [Problem::SecondJob("test")]);
+    }
+
+    #[test]
+    fn only_without_names_or_tests_is_reported() {
+        for line in ["test only=", "test only=,", "crash=panic only=a", "only=a"] {
+            assert_eq!(CommandLine::parse(line).problems.len(), 1, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_word_that_is_not_followed_is_counted(words in proptest::collection::vec("[a-z=,*]{1,12}", 0..30)) {
+            let line = words.join(" ");
+            let parsed = CommandLine::parse(&line);
+            let followed = words.len() - parsed.problems.len() - parsed.more_problems;
+            prop_assert!(followed <= 2, "at most a job and its only= can be followed");
+        }
+    }
+}

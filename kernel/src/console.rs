@@ -1,0 +1,95 @@
+//! The console: first the firmware's, then the UART, polled.
+//!
+//! `print!` and `println!` take the console's lock, so lines of several harts do not mix. [`Unlocked`] takes none: it is for
+//! crash reports, which come whoever holds the lock.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use spin::Once;
+
+use crate::sync::SpinLock;
+use crate::uart::Registers;
+use crate::{platform, sbi};
+
+/// The console's lock. What it protects is the order of bytes on the line.
+pub static LINE: SpinLock<Unlocked> = SpinLock::new(Unlocked);
+
+/// The UART, once it is known and mapped.
+static UART: Once<Registers> = Once::new();
+
+const NOTHING: u8 = 0;
+const DEBUG_CONSOLE: u8 = 1;
+const LEGACY: u8 = 2;
+
+/// Which of the firmware's consoles is used while there is no UART.
+static FIRMWARE: AtomicU8 = AtomicU8::new(NOTHING);
+
+/// Writes to the device that the console uses now, without a lock.
+pub struct Unlocked;
+
+impl Unlocked {
+    fn send(&mut self, byte: u8) {
+        if let Some(uart) = UART.get() {
+            return uart.send(byte);
+        }
+        match FIRMWARE.load(Ordering::Relaxed) {
+            DEBUG_CONSOLE => {
+                if sbi::debug_console_write(byte).is_err() {
+                    sbi::legacy_console_write(byte);
+                }
+            }
+            LEGACY => sbi::legacy_console_write(byte),
+            _ => {}
+        }
+    }
+}
+
+impl Write for Unlocked {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.send(byte);
+        }
+        Ok(())
+    }
+}
+
+/// Uses the firmware's console: the debug console, or the legacy call where there is none.
+pub fn start_with_firmware() {
+    let found = if sbi::has_debug_console() { DEBUG_CONSOLE } else { LEGACY };
+    FIRMWARE.store(found, Ordering::Relaxed);
+}
+
+/// Uses the UART from now on, if the machine has one that is driven and mapped.
+pub fn move_to_uart() {
+    if let Some(registers) = platform::uart() {
+        UART.call_once(|| registers);
+    }
+}
+
+/// What the console goes through, as it is printed.
+pub fn description() -> &'static str {
+    match (UART.get(), FIRMWARE.load(Ordering::Relaxed)) {
+        (Some(_), _) => "UART, polled",
+        (None, DEBUG_CONSOLE) => "SBI debug console",
+        (None, _) => "SBI legacy console",
+    }
+}
+
+/// Writes to the console under its lock; what [`print!`] and [`println!`] are made of.
+pub fn write(arguments: fmt::Arguments<'_>) {
+    // Unlocked's writes do not fail; a `Display` that reports an error of its own loses only its own text.
+    let _ = LINE.lock().write_fmt(arguments);
+}
+
+/// Prints to the console under its lock, with the syntax of `format!`.
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::console::write(format_args!($($argument)*)) };
+}
+
+/// [`print!`] and a line's end.
+macro_rules! println {
+    ($($argument:tt)*) => { $crate::console::write(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
+pub(crate) use {print, println};

@@ -1,0 +1,429 @@
+//! Harts: the per-hart structure, starting the others, and asking one to do something.
+//!
+//! A hart has two names: the id that firmware and device tree use ([`HartId`], may be sparse), and the dense
+//! [`CpuNumber`] that indexes the kernel's tables. The boot hart is CPU 0, whatever its id. `tp` holds the address of the
+//! hart's own [`Hart`] from the entry on and is never written again (invariant HART-1).
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use machine::{HartId, Machine};
+use protocols::{Arrival, Letter, Mailbox};
+use riscv::register::{sie, sip};
+
+use crate::address::PAGE;
+use crate::boot::{self, StartRecord};
+use crate::console::println;
+use crate::interrupts::{self, Masked};
+use crate::{sbi, vm};
+
+/// Harts that the kernel has room for.
+pub const MAX_CPUS: usize = 8;
+
+/// Bytes of every stack.
+pub const STACK_BYTES: usize = 16 * 1024;
+
+/// Ticks of the timebase are not known early; a started hart is given up after this many looks for it. Generous: a look costs
+/// tens of instructions, and a hart needs a few thousand to arrive.
+const ARRIVAL_LOOKS: usize = 200_000_000;
+
+/// A hart's dense number: 0 for the boot hart, and below [`MAX_CPUS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuNumber(pub usize);
+
+impl fmt::Display for CpuNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Everything that belongs to one hart. Reached from that hart only while interrupts are masked ([`Masked::hart`]), or it could
+/// be another's by the next instruction.
+#[repr(C)]
+pub struct Hart {
+    /// Lowest address of the stack this hart runs on. The trap vector checks against it.
+    pub stack_low: AtomicUsize,
+    /// Highest address of the emergency stack, where the trap vector goes when a frame does not fit.
+    pub emergency_top: AtomicUsize,
+    /// Reports begun on this hart: a second one is a fault in the first.
+    pub reports: AtomicUsize,
+    /// The firmware's name for it.
+    id: AtomicUsize,
+    /// Guards alive that mask interrupts.
+    masks: AtomicUsize,
+    /// Whether interrupts were on before the first of them.
+    interrupts_were_on: AtomicBool,
+    /// Interrupts taken from other harts.
+    pub ipis: AtomicUsize,
+    mailbox: Mailbox,
+    arrival: Arrival,
+    start: UnsafeCell<StartRecord>,
+}
+
+// SAFETY: every field but `start` is atomic. `start` is written by the boot hart before the hart it is for is started, and
+// only read by that hart's entry (invariant BOOT-2).
+unsafe impl Sync for Hart {}
+
+/// All harts by CPU number. The entry gives element 0 to the boot hart.
+pub static HARTS: [Hart; MAX_CPUS] = [const { Hart::new() }; MAX_CPUS];
+
+/// Two stacks with an unmapped page below each: an overflow faults, whichever stack it is.
+#[repr(C, align(4096))]
+pub struct StackPair {
+    guard: [u8; PAGE],
+    stack: [u8; STACK_BYTES],
+    emergency_guard: [u8; PAGE],
+    emergency: [u8; STACK_BYTES],
+}
+
+/// The stacks that harts enter on, by CPU number.
+#[repr(transparent)]
+pub struct BootStacks([UnsafeCell<StackPair>; MAX_CPUS]);
+
+// SAFETY: each pair is used by one hart alone, as its stack; nothing makes references into it (invariant STACK-1).
+unsafe impl Sync for BootStacks {}
+
+/// The stacks of all harts. Zero bytes: they lie in `.bss`.
+pub static BOOT_STACKS: BootStacks = BootStacks(
+    [const {
+        UnsafeCell::new(StackPair {
+            guard: [0; PAGE],
+            stack: [0; STACK_BYTES],
+            emergency_guard: [0; PAGE],
+            emergency: [0; STACK_BYTES],
+        })
+    }; MAX_CPUS],
+);
+
+/// From the beginning of a pair to the top of its first stack.
+pub const STACK_TOP_OFFSET: usize = core::mem::offset_of!(StackPair, emergency_guard);
+
+/// A stack of a hart, as reports name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackKind {
+    /// The one it entered on.
+    Boot,
+    /// The one its trap vector flees to.
+    Emergency,
+}
+
+impl Hart {
+    const fn new() -> Self {
+        Hart {
+            stack_low: AtomicUsize::new(0),
+            emergency_top: AtomicUsize::new(0),
+            reports: AtomicUsize::new(0),
+            id: AtomicUsize::new(0),
+            masks: AtomicUsize::new(0),
+            interrupts_were_on: AtomicBool::new(false),
+            ipis: AtomicUsize::new(0),
+            mailbox: Mailbox::new(),
+            arrival: Arrival::new(),
+            start: UnsafeCell::new(StartRecord::EMPTY),
+        }
+    }
+
+    /// Its dense number: its place in [`HARTS`].
+    pub fn cpu(&self) -> CpuNumber {
+        CpuNumber((core::ptr::from_ref(self).addr() - (&raw const HARTS).addr()) / size_of::<Hart>())
+    }
+
+    /// What firmware and device tree call it.
+    pub fn id(&self) -> HartId {
+        HartId(self.id.load(Ordering::Relaxed) as u64)
+    }
+
+    fn stack(&self, kind: StackKind) -> Range<usize> {
+        let pair = BOOT_STACKS.0[self.cpu().0].get().addr();
+        let low = pair
+            + match kind {
+                StackKind::Boot => core::mem::offset_of!(StackPair, stack),
+                StackKind::Emergency => core::mem::offset_of!(StackPair, emergency),
+            };
+        low..low + STACK_BYTES
+    }
+
+    /// The stack it entered on.
+    pub fn boot_stack(&self) -> Range<usize> {
+        self.stack(StackKind::Boot)
+    }
+
+    /// The stack its trap vector flees to.
+    pub fn emergency_stack(&self) -> Range<usize> {
+        self.stack(StackKind::Emergency)
+    }
+
+    /// Lets the trap vector know its stacks and gives the hart its id. Before this, a trap on it cannot be survived.
+    fn settle(&self, id: HartId) {
+        self.id.store(id.0 as usize, Ordering::Relaxed);
+        self.stack_low.store(self.boot_stack().start, Ordering::Relaxed);
+        self.emergency_top.store(self.emergency_stack().end, Ordering::Relaxed);
+    }
+
+    /// One more guard masks interrupts.
+    pub fn enter_masked(&self, were_on: bool) {
+        let masks = self.masks.load(Ordering::Relaxed);
+        if masks == 0 {
+            self.interrupts_were_on.store(were_on, Ordering::Relaxed);
+        }
+        self.masks.store(masks + 1, Ordering::Relaxed);
+    }
+
+    /// One guard fewer; true if it was the last and interrupts were on before the first.
+    pub fn leave_masked(&self) -> bool {
+        let masks = self.masks.load(Ordering::Relaxed) - 1;
+        self.masks.store(masks, Ordering::Relaxed);
+        masks == 0 && self.interrupts_were_on.load(Ordering::Relaxed)
+    }
+
+    /// Guards alive on this hart.
+    pub fn masks(&self) -> usize {
+        self.masks.load(Ordering::Relaxed)
+    }
+
+    /// Lets this hart see IPIs: as interrupts where they are on, and out of `wfi` in any case. On this hart itself.
+    fn enable_ipis(&self) {
+        // SAFETY: a handler can run on this hart's stack (TRAP-1).
+        unsafe { sie::set_ssoft() };
+    }
+
+    /// Whether nothing is asked of it, as far as can be seen now.
+    pub fn is_idle(&self) -> bool {
+        self.mailbox.is_free()
+    }
+
+    /// Does what the mailbox asks, if anything. On this hart itself.
+    fn serve_mailbox(&self) {
+        if let Some(letter) = self.mailbox.take() {
+            // SAFETY: `call` is the only sender, and it sends the address of a `fn(usize)` (invariant HART-2).
+            let function = unsafe { core::mem::transmute::<usize, fn(usize)>(letter.function) };
+            function(letter.argument);
+            self.mailbox.finish();
+        }
+    }
+}
+
+/// The structure of the hart this runs on. Only meaningful while interrupts are masked, so others go through
+/// [`Masked::hart`].
+pub fn of_this_cpu() -> &'static Hart {
+    let address: *const Hart;
+    // SAFETY: reads a register. Not `nomem` and not `pure`: between two calls the thread may have moved to another hart.
+    unsafe { asm!("mv {}, tp", out(reg) address) };
+    // SAFETY: tp points to this hart's element of `HARTS` from the entry on (HART-1).
+    unsafe { &*address }
+}
+
+/// Harts that are up, the boot hart first.
+pub fn all() -> impl Iterator<Item = &'static Hart> {
+    HARTS.iter().filter(|hart| hart.arrival.has_arrived())
+}
+
+/// The hart with this number, if it is up.
+pub fn by_cpu(cpu: CpuNumber) -> Option<&'static Hart> {
+    HARTS.get(cpu.0).filter(|hart| hart.arrival.has_arrived())
+}
+
+/// The pages that must not be mapped: the first below each boot stack and below each emergency stack.
+pub fn boot_stack_guards() -> impl Iterator<Item = usize> {
+    HARTS.iter().flat_map(|hart| [hart.boot_stack().start - PAGE, hart.emergency_stack().start - PAGE])
+}
+
+/// The stack that `address` lies in, or, as the second, the guard page below one.
+pub fn stack_at(address: usize) -> Option<(&'static Hart, StackKind, Part)> {
+    for hart in &HARTS {
+        for kind in [StackKind::Boot, StackKind::Emergency] {
+            let stack = hart.stack(kind);
+            if stack.contains(&address) {
+                return Some((hart, kind, Part::Stack));
+            }
+            if (stack.start - PAGE..stack.start).contains(&address) {
+                return Some((hart, kind, Part::Guard));
+            }
+        }
+    }
+    None
+}
+
+/// What of a stack an address lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// The stack itself.
+    Stack,
+    /// The unmapped page below it.
+    Guard,
+}
+
+/// Gives the boot hart its stacks. The first thing after the entry, so that a trap can be survived.
+pub fn settle_boot_hart(id: usize) {
+    HARTS[0].settle(HartId(id as u64));
+    HARTS[0].enable_ipis();
+    assert!(HARTS[0].arrival.arrive(), "the boot hart enters once");
+}
+
+/// Starts every hart that the tree describes, but the boot hart, and waits for each. One that cannot be started or does not
+/// arrive is reported and left out.
+pub fn start_others(machine: &Machine<'_>) {
+    let mut free = HARTS.iter().skip(1);
+    let mut next = free.next();
+    for described in machine.harts.iter().filter(|described| described.id != HARTS[0].id()) {
+        let id = described.id;
+        if !described.enabled {
+            println!("hart {id} is left out: the device tree disables it");
+            continue;
+        }
+        if described.mmu.is_none() {
+            println!("hart {id} is left out: it has no page tables");
+            continue;
+        }
+        let Some(hart) = next else {
+            println!("hart {id} is left out: the kernel has room for {MAX_CPUS} harts");
+            continue;
+        };
+        let started = start(hart, id);
+        if let Err(error) = &started {
+            println!("hart {id} is left out: {error}");
+        }
+        // One that was started and did not arrive may still come, and would be on this stack: its number is used up.
+        if !matches!(started, Err(StartError::Firmware(_))) {
+            next = free.next();
+        }
+    }
+}
+
+/// Why a hart is not up.
+enum StartError {
+    Firmware(sbi::Error),
+    DidNotArrive,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Firmware(error) => write!(f, "the firmware does not start it: {error}"),
+            StartError::DidNotArrive => f.write_str("it was started and did not arrive"),
+        }
+    }
+}
+
+fn start(hart: &'static Hart, id: HartId) -> Result<(), StartError> {
+    hart.settle(id);
+    // SAFETY: this hart has not been started, so nobody reads its record (BOOT-2).
+    unsafe { *hart.start.get() = StartRecord::new(hart) };
+    let record = vm::physical_of_image(hart.start.get().addr());
+    sbi::hart_start(id, boot::other_hart_entry(), record).map_err(StartError::Firmware)?;
+    for _ in 0..ARRIVAL_LOOKS {
+        if hart.arrival.has_arrived() {
+            return Ok(());
+        }
+        core::hint::spin_loop();
+    }
+    if hart.arrival.give_up() { Err(StartError::DidNotArrive) } else { Ok(()) }
+}
+
+/// The first Rust of every hart but the boot hart: on its own stack, interrupts off. It parks in [`wait_for_letters`].
+pub extern "C" fn other_hart_main() -> ! {
+    let hart = of_this_cpu();
+    hart.enable_ipis();
+    if hart.arrival.arrive() { wait_for_letters(hart) } else { boot::park() }
+}
+
+/// The one place where harts without work are: asleep with interrupts off, awake for an IPI, doing what the mailbox asks.
+fn wait_for_letters(hart: &Hart) -> ! {
+    loop {
+        // Before the look into the mailbox: a letter posted after the look sets it again, and the wfi returns at once.
+        acknowledge_ipi();
+        hart.serve_mailbox();
+        riscv::asm::wfi();
+    }
+}
+
+/// Takes an IPI on this hart: the handler of supervisor software interrupts.
+pub fn handle_ipi(masked: &Masked) {
+    let hart = masked.hart();
+    hart.ipis.fetch_add(1, Ordering::Relaxed);
+    acknowledge_ipi();
+    hart.serve_mailbox();
+}
+
+fn acknowledge_ipi() {
+    // SAFETY: clears this hart's pending bit, before the mailbox is read: what comes later sets it again.
+    unsafe { sip::clear_ssoft() };
+    // The bit is cleared before the mailbox is read, for other harts too: CSR writes are not ordered with loads by themselves.
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Why [`call`] did not call.
+#[derive(Debug)]
+pub enum CallError {
+    /// No such hart is up.
+    NotUp(usize),
+    /// The firmware did not send the IPI.
+    Firmware(sbi::Error),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::NotUp(cpu) => write!(f, "CPU {cpu} is not up"),
+            CallError::Firmware(error) => write!(f, "the firmware sends no IPI: {error}"),
+        }
+    }
+}
+
+/// Runs `function(argument)` on another hart (or this one), with interrupts masked there, and returns when it has run.
+///
+/// Waits as long as that takes. A hart that waits serves its own mailbox, so two may call each other. `function` must not wait for
+/// the caller.
+pub fn call(cpu: CpuNumber, function: fn(usize), argument: usize) -> Result<(), CallError> {
+    begin_call(cpu, function, argument).map(Pending::wait)
+}
+
+/// A call that another hart has been asked for. Dropping it waits until the function has run.
+#[must_use]
+pub struct Pending {
+    /// Nobody, where the function has run already.
+    target: Option<&'static Hart>,
+}
+
+/// As [`call`], but only asks: [`Pending::wait`] returns when the function has run.
+pub fn begin_call(cpu: CpuNumber, function: fn(usize), argument: usize) -> Result<Pending, CallError> {
+    let target = by_cpu(cpu).ok_or(CallError::NotUp(cpu.0))?;
+    let masked = interrupts::mask();
+    let here = masked.hart();
+    if here.cpu() == cpu {
+        function(argument);
+        return Ok(Pending { target: None });
+    }
+    let letter = Letter { function: function as *const () as usize, argument };
+    while !target.mailbox.try_post(letter) {
+        here.serve_mailbox();
+        core::hint::spin_loop();
+    }
+    if let Err(error) = sbi::send_ipi(target.id())
+        && target.mailbox.retract()
+    {
+        return Err(CallError::Firmware(error));
+    }
+    Ok(Pending { target: Some(target) })
+}
+
+impl Pending {
+    /// Waits until the function has run. Serves this hart's own mailbox meanwhile.
+    pub fn wait(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(target) = self.target else { return };
+        let masked = interrupts::mask();
+        while !target.mailbox.collect() {
+            masked.hart().serve_mailbox();
+            core::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Fault probes: one read, write or execution that may fault, with the outcome as a value. Nothing else in the kernel may
+//! fault.
+//!
+//! Each probe is one function with one instruction that may fault, and a table in the image says where its trap goes on.
+
+use core::arch::naked_asm;
+use core::fmt;
+
+use crate::image;
+use crate::trap::{Cause, TrapFrame, code};
+
+/// An access that faulted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// `scause` and, in `stval`, the address.
+    pub cause: Cause,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:#x}", self.cause.name(), self.cause.value)
+    }
+}
+
+/// What the probes' assembly returns: a0, and in a1 zero or one more than the cause.
+#[repr(C)]
+struct Outcome {
+    value: usize,
+    cause_plus_one: usize,
+}
+
+impl Outcome {
+    fn into_result(self) -> Result<u64, Fault> {
+        match self.cause_plus_one.checked_sub(1) {
+            None => Ok(self.value as u64),
+            Some(code) => Err(Fault { cause: Cause { code, value: self.value } }),
+        }
+    }
+}
+
+/// Reads eight bytes. Any address may be asked for; reading a device may have side effects.
+pub fn read(address: usize) -> Result<u64, Fault> {
+    read_u64(address).into_result()
+}
+
+/// Reads one byte.
+pub fn read_byte(address: usize) -> Result<u8, Fault> {
+    read_u8(address).into_result().map(|byte| byte as u8)
+}
+
+/// Writes eight bytes.
+///
+/// # Safety
+///
+/// Where the write succeeds, nothing may rely on what was there.
+pub unsafe fn write(address: usize, value: u64) -> Result<(), Fault> {
+    write_u64(address, value).into_result().map(drop)
+}
+
+/// Writes one byte.
+///
+/// # Safety
+///
+/// Where the write succeeds, nothing may rely on what was there.
+pub unsafe fn write_byte(address: usize, value: u8) -> Result<(), Fault> {
+    write_u8(address, value).into_result().map(drop)
+}
+
+/// Calls what lies at `address`. An illegal instruction there counts as a fault too.
+///
+/// # Safety
+///
+/// What lies there must not be executable, or be a function that returns without touching memory or registers that a call
+/// preserves.
+pub unsafe fn execute(address: usize) -> Result<(), Fault> {
+    execute_at(address).into_result().map(drop)
+}
+
+/// An instruction that may fault, and where its trap goes on instead. The trap handler finds them by address in a section of
+/// the image, so there is no state to arm, and a probe may be interrupted, preempted and moved to another hart.
+#[repr(C)]
+struct Recovery {
+    instruction: usize,
+    resume: usize,
+    /// Whether a0 and a1 tell of the fault; otherwise every register stays as it is.
+    tells: usize,
+}
+
+/// Assembly that registers a [`Recovery`]: the instruction at `$instruction` goes on at `$resume`, and a0 and a1 tell of the fault
+/// if `$tells` is 1.
+macro_rules! recovery {
+    ($instruction:literal, $resume:literal, $tells:literal) => {
+        concat!(
+            ".pushsection .recoveries, \"a\"\n.balign 8\n.dword ",
+            $instruction, ", ", $resume, ", ", $tells, "\n.popsection"
+        )
+    };
+}
+
+pub(crate) use recovery;
+
+unsafe extern "C" {
+    /// The instruction after the call of the execution probe: as a return address it tells that a fetch fault is the probe's.
+    static probe_execute_return: u8;
+}
+
+#[unsafe(naked)]
+extern "C" fn read_u64(address: usize) -> Outcome {
+    naked_asm!("li a1, 0", "1: ld a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
+}
+
+#[unsafe(naked)]
+extern "C" fn read_u8(address: usize) -> Outcome {
+    naked_asm!("li a1, 0", "1: lbu a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
+}
+
+#[unsafe(naked)]
+extern "C" fn write_u64(address: usize, value: u64) -> Outcome {
+    naked_asm!("mv a2, a1", "li a1, 0", "1: sd a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
+}
+
+#[unsafe(naked)]
+extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
+    naked_asm!("mv a2, a1", "li a1, 0", "1: sb a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
+}
+
+#[unsafe(naked)]
+extern "C" fn execute_at(address: usize) -> Outcome {
+    naked_asm!(
+        "addi    sp, sp, -16",
+        "sd      ra, 8(sp)",
+        "sd      s0, 0(sp)",
+        "addi    s0, sp, 16",
+        "li      a1, 0",
+        "jalr    ra, (a0)",
+        ".globl  probe_execute_return",
+        "probe_execute_return:",
+        "ld      ra, 8(sp)",
+        "ld      s0, 0(sp)",
+        "addi    sp, sp, 16",
+        "ret",
+    )
+}
+
+fn recoveries() -> &'static [Recovery] {
+    image::gathered!(Recovery, __recoveries_start, __recoveries_end)
+}
+
+/// If this trap is a probe's, makes the probe return the fault and says so.
+pub fn recover(frame: &mut TrapFrame, cause: Cause) -> bool {
+    let execute_return = (&raw const probe_execute_return).addr();
+    let (resume, tells) = match cause.code {
+        code::FETCH_ACCESS | code::FETCH_PAGE | code::ILLEGAL => {
+            // The probe calls the address in a0, and nobody else's calls return to it.
+            let is_ours = frame.registers[TrapFrame::RA] == execute_return && frame.registers[TrapFrame::A0] == frame.pc;
+            if !is_ours {
+                return false;
+            }
+            (execute_return, true)
+        }
+        _ => match recoveries().iter().find(|recovery| recovery.instruction == frame.pc) {
+            Some(recovery) => (recovery.resume, recovery.tells != 0),
+            None => return false,
+        },
+    };
+    frame.pc = resume;
+    if tells {
+        frame.registers[TrapFrame::A0] = cause.value;
+        frame.registers[TrapFrame::A1] = cause.code + 1;
+    }
+    true
+}

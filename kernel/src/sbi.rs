@@ -1,0 +1,131 @@
+//! The firmware: SBI calls, with every error named and every unsafe one guarded by what it needs.
+
+use core::fmt;
+
+use machine::HartId;
+use sbi_rt::{HartMask, NoReason, Shutdown, SystemFailure};
+use sbi_spec::binary::SbiRet;
+
+use crate::address::PhysicalAddress;
+
+/// An error that the firmware returned (SBI 3, table 1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Error(isize);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            -1 => "failed",
+            -2 => "not supported",
+            -3 => "invalid parameter",
+            -4 => "denied",
+            -5 => "invalid address",
+            -6 => "already available",
+            -7 => "already started",
+            -8 => "already stopped",
+            -9 => "no shared memory",
+            -10 => "invalid state",
+            -11 => "bad range",
+            -12 => "timeout",
+            -13 => "input or output error",
+            -14 => "denied or locked",
+            other => return write!(f, "SBI error {other}"),
+        };
+        f.write_str(name)
+    }
+}
+
+fn result(returned: SbiRet) -> Result<usize, Error> {
+    match returned.error as isize {
+        0 => Ok(returned.value),
+        error => Err(Error(error)),
+    }
+}
+
+/// The firmware as it names itself (SBI 4).
+pub struct Firmware {
+    implementation: usize,
+    implementation_version: usize,
+    specification: sbi_rt::Version,
+}
+
+impl Firmware {
+    /// Asks the firmware who it is.
+    pub fn ask() -> Firmware {
+        Firmware {
+            implementation: sbi_rt::get_sbi_impl_id(),
+            implementation_version: sbi_rt::get_sbi_impl_version(),
+            specification: sbi_rt::get_spec_version(),
+        }
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 13] = [
+            "Berkeley Boot Loader",
+            "OpenSBI",
+            "Xvisor",
+            "KVM",
+            "RustSBI",
+            "Diosix",
+            "Coffer",
+            "Xen",
+            "PolarFire",
+            "coreboot",
+            "oreboot",
+            "bhyve",
+            "Hermit",
+        ];
+        match NAMES.get(self.implementation) {
+            Some(name) => f.write_str(name)?,
+            None => write!(f, "SBI implementation {:#x}", self.implementation)?,
+        }
+        let version = self.implementation_version;
+        if self.implementation == 1 {
+            write!(f, " {}.{}", version >> 16, version & 0xffff)?;
+        } else {
+            write!(f, " {version:#x}")?;
+        }
+        write!(f, ", SBI {}.{}", self.specification.major(), self.specification.minor())
+    }
+}
+
+/// Whether the firmware has the debug console extension (SBI 12).
+pub fn has_debug_console() -> bool {
+    sbi_rt::probe_extension(sbi_rt::Console).is_available()
+}
+
+/// Writes a byte to the debug console; the firmware waits until there is room (SBI 12.3).
+pub fn debug_console_write(byte: u8) -> Result<(), Error> {
+    result(sbi_rt::console_write_byte(byte)).map(drop)
+}
+
+/// Writes a byte to the legacy console; the firmware waits until there is room (SBI 5.2).
+#[expect(deprecated, reason = "firmware before SBI 2.0 has no other console")]
+pub fn legacy_console_write(byte: u8) {
+    sbi_rt::legacy::console_putchar(usize::from(byte));
+}
+
+/// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
+pub fn hart_start(id: HartId, entry: PhysicalAddress, opaque: PhysicalAddress) -> Result<(), Error> {
+    result(sbi_rt::hart_start(id.0 as usize, entry.0, opaque.0)).map(drop)
+}
+
+/// Makes a supervisor software interrupt pending on another hart (SBI 7.1).
+pub fn send_ipi(id: HartId) -> Result<(), Error> {
+    // Stores before the call are seen by the hart before it sees the interrupt: the firmware's own write is I/O, and only a fence
+    // orders memory with that.
+    crate::interrupts::fence_before_io();
+    result(sbi_rt::send_ipi(HartMask::from_mask_base(1, id.0 as usize))).map(drop)
+}
+
+/// Powers the machine off; with `failed`, for the reason "system failure" (SBI 10.1). Returns only if the firmware cannot.
+pub fn shut_down(failed: bool) -> Error {
+    let returned =
+        if failed { sbi_rt::system_reset(Shutdown, SystemFailure) } else { sbi_rt::system_reset(Shutdown, NoReason) };
+    match result(returned) {
+        Err(error) => error,
+        Ok(_) => Error(-1),
+    }
+}

@@ -1,0 +1,51 @@
+//! What a test must give back: the state of this hart and of the others, compared before and after.
+
+use riscv::register::{scounteren, sie, sstatus, stvec};
+
+use super::{Outcome, ensure_eq};
+use crate::console;
+use crate::hart::{self, HARTS};
+use crate::interrupts;
+
+/// A snapshot of everything that a test could leave changed.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Account {
+    masks: usize,
+    interrupts_on: bool,
+    status: usize,
+    enabled_interrupts: usize,
+    vector: usize,
+    counters: usize,
+    console_locked: bool,
+    harts_up: usize,
+    harts_busy: usize,
+}
+
+impl Account {
+    /// What there is now.
+    pub fn take() -> Account {
+        Account {
+            masks: HARTS.iter().map(|hart| hart.masks()).sum(),
+            interrupts_on: interrupts::are_enabled(),
+            status: status_without_trap_history(),
+            enabled_interrupts: sie::read().bits(),
+            vector: stvec::read().bits(),
+            counters: scounteren::read().bits(),
+            console_locked: console::LINE.is_locked(),
+            harts_up: hart::all().count(),
+            harts_busy: hart::all().filter(|hart| !hart.is_idle()).count(),
+        }
+    }
+
+    /// Fails unless everything is as it was.
+    pub fn settle(self) -> Outcome {
+        let after = Account::take();
+        ensure_eq!(after, self);
+        Ok(())
+    }
+}
+
+/// `sstatus` without SPP and SPIE, which any trap writes (privileged spec 4.1.1).
+fn status_without_trap_history() -> usize {
+    sstatus::read().bits() & !(1 << 8 | 1 << 5)
+}

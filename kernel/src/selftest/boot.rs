@@ -1,0 +1,100 @@
+//! What the entry promises.
+
+use riscv::register::{scounteren, sie, sstatus};
+
+use super::{Ended, Outcome, ensure, ensure_eq, self_test};
+use crate::backtrace::Walk;
+use crate::hart::{self, CpuNumber};
+use crate::{interrupts, platform, probe, symbols};
+
+self_test!(claim 1, the_lottery_word_survives_the_clearing_of_bss);
+fn the_lottery_word_survives_the_clearing_of_bss() -> Outcome {
+    let Some(word) = symbols::by_name("kernel::boot::LOTTERY") else {
+        return Err(Ended::Skipped("the image has no symbols"));
+    };
+    // The winner swapped a one into it and then cleared .bss.
+    let won = probe::read(word.address as usize).map(|value| value as u32);
+    ensure_eq!(won, Ok(1));
+    Ok(())
+}
+
+self_test!(claim 2, quick, the_kernel_runs_in_the_higher_half);
+fn the_kernel_runs_in_the_higher_half() -> Outcome {
+    let code = the_kernel_runs_in_the_higher_half as *const () as usize;
+    ensure!(code >= 0xffff_ffc0_0000_0000, "code runs at {code:#x}");
+    let local = 0;
+    ensure!((&raw const local).addr() >= 0xffff_ffc0_0000_0000, "the stack is at {:p}", &raw const local);
+    Ok(())
+}
+
+self_test!(claim 3, quick, every_hart_has_the_entry_state);
+fn every_hart_has_the_entry_state() -> Outcome {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    static STATUS: AtomicUsize = AtomicUsize::new(0);
+    static COUNTERS: AtomicUsize = AtomicUsize::new(0);
+    static ENABLED: AtomicUsize = AtomicUsize::new(0);
+    fn look(_: usize) {
+        STATUS.store(sstatus::read().bits(), Ordering::Relaxed);
+        COUNTERS.store(scounteren::read().bits(), Ordering::Relaxed);
+        ENABLED.store(sie::read().bits(), Ordering::Relaxed);
+    }
+    // SIE, VS, FS, XS, SUM, MXR: privileged spec 4.1.1.
+    const MUST_BE_CLEAR: usize = 1 << 1 | 3 << 9 | 3 << 13 | 3 << 15 | 1 << 18 | 1 << 19;
+    const SOFTWARE_INTERRUPT: usize = 1 << 1;
+    for hart in hart::all() {
+        let cpu = hart.cpu();
+        ensure!(hart::call(cpu, look, 0).is_ok(), "CPU {cpu} does not answer");
+        let status = STATUS.load(Ordering::Relaxed);
+        ensure!(status & MUST_BE_CLEAR == 0, "CPU {cpu} has sstatus {status:#x}");
+        ensure_eq!(COUNTERS.load(Ordering::Relaxed), 0);
+        ensure_eq!(ENABLED.load(Ordering::Relaxed), SOFTWARE_INTERRUPT);
+    }
+    Ok(())
+}
+
+self_test!(claim 4, harts 2, every_hart_of_the_tree_is_up);
+fn every_hart_of_the_tree_is_up() -> Outcome {
+    let machine = platform::machine().expect("tests run after the machine was discovered");
+    for described in machine.harts.iter().filter(|described| described.enabled && described.mmu.is_some()) {
+        ensure!(hart::all().any(|hart| hart.id() == described.id), "hart {} is not up", described.id);
+    }
+    ensure!(machine.harts.iter().any(|described| described.id == hart::HARTS[0].id()), "CPU 0 has an id that no hart has");
+    Ok(())
+}
+
+self_test!(claim 4, harts 2, every_hart_runs_on_a_stack_of_its_own);
+fn every_hart_runs_on_a_stack_of_its_own() -> Outcome {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    static CPU: AtomicUsize = AtomicUsize::new(0);
+    static STACK: AtomicUsize = AtomicUsize::new(0);
+    fn look(_: usize) {
+        let masked = interrupts::mask();
+        CPU.store(masked.hart().cpu().0, Ordering::Relaxed);
+        STACK.store((&raw const masked).addr(), Ordering::Relaxed);
+    }
+    for hart in hart::all() {
+        let CpuNumber(cpu) = hart.cpu();
+        ensure!(hart::call(hart.cpu(), look, 0).is_ok(), "CPU {cpu} does not answer");
+        ensure_eq!(CPU.load(Ordering::Relaxed), cpu);
+        let local = STACK.load(Ordering::Relaxed);
+        ensure!(hart.boot_stack().contains(&local), "CPU {cpu} has a local at {local:#x}, not in {:x?}", hart.boot_stack());
+    }
+    Ok(())
+}
+
+self_test!(claim 6, quick, a_backtrace_ends_where_the_entry_began);
+fn a_backtrace_ends_where_the_entry_began() -> Outcome {
+    let frame_pointer: usize;
+    // SAFETY: reads a register: the frame pointer of this function.
+    unsafe { core::arch::asm!("mv {}, s0", out(reg) frame_pointer) };
+    let mut functions = 0;
+    let mut last = None;
+    for step in Walk::above(frame_pointer) {
+        functions += 1;
+        last = symbols::return_site(step.address());
+    }
+    ensure!(functions >= 3, "the walk had {functions} steps");
+    let last = last.map(|location| location.symbol.name);
+    ensure!(last.is_some_and(|name| name.contains("boot_hart_main")), "the walk ended in {last:?}");
+    Ok(())
+}

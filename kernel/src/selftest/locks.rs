@@ -1,0 +1,90 @@
+//! Interrupt masking and the spin lock.
+
+use super::{Outcome, ensure, ensure_eq, self_test};
+use crate::interrupts;
+use crate::sync::SpinLock;
+
+self_test!(claim 13, quick, guards_dropped_in_any_order_restore_interrupts_with_the_last);
+fn guards_dropped_in_any_order_restore_interrupts_with_the_last() -> Outcome {
+    let were_on = interrupts::are_enabled();
+    interrupts::enable();
+    let outcome = drop_out_of_order();
+    if !were_on {
+        interrupts::disable();
+    }
+    outcome
+}
+
+fn drop_out_of_order() -> Outcome {
+    let (one, two) = (SpinLock::new(1), SpinLock::new(2));
+    let first = one.lock();
+    let second = two.lock();
+    ensure!(!interrupts::are_enabled());
+    drop(first);
+    ensure!(!interrupts::are_enabled(), "interrupts are on while the second lock is held");
+    drop(second);
+    ensure!(interrupts::are_enabled(), "interrupts stay off after the last lock");
+    let masked = interrupts::mask();
+    let third = one.lock();
+    drop(masked);
+    ensure!(!interrupts::are_enabled(), "interrupts are on while a lock is held");
+    drop(third);
+    ensure!(interrupts::are_enabled());
+    Ok(())
+}
+
+self_test!(claim 13, a_lock_taken_with_interrupts_off_leaves_them_off);
+fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
+    let were_on = interrupts::disable();
+    let lock = SpinLock::new(7);
+    ensure_eq!(*lock.lock(), 7);
+    ensure!(!interrupts::are_enabled());
+    if were_on {
+        interrupts::enable();
+    }
+    Ok(())
+}
+
+self_test!(claim 14, harts 2, a_lock_lets_one_hart_in_at_a_time);
+fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
+    use crate::hart;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    const TURNS: usize = 2_000;
+    /// Two words that only a lock keeps equal.
+    static PAIR: SpinLock<(usize, usize)> = SpinLock::new((0, 0));
+    static TORN: AtomicUsize = AtomicUsize::new(0);
+    static BEGIN: AtomicUsize = AtomicUsize::new(0);
+    static DONE: AtomicUsize = AtomicUsize::new(0);
+    fn count() {
+        for _ in 0..TURNS {
+            let mut pair = PAIR.lock();
+            if pair.0 != pair.1 {
+                TORN.fetch_add(1, Ordering::Relaxed);
+            }
+            pair.0 += 1;
+            core::hint::black_box(&mut pair.0);
+            pair.1 += 1;
+        }
+    }
+    fn count_there(_: usize) {
+        BEGIN.store(1, Ordering::Relaxed);
+        count();
+        DONE.store(1, Ordering::Release);
+    }
+    *PAIR.lock() = (0, 0);
+    TORN.store(0, Ordering::Relaxed);
+    // The call returns when the other is done, so the other is asked from a third place: its own mailbox, unanswered.
+    BEGIN.store(0, Ordering::Relaxed);
+    DONE.store(0, Ordering::Relaxed);
+    let pending = hart::begin_call(hart::CpuNumber(1), count_there, 0);
+    let Ok(pending) = pending else { return Err(super::Ended::Skipped("CPU 1 takes no call")) };
+    while BEGIN.load(Ordering::Relaxed) == 0 {
+        core::hint::spin_loop();
+    }
+    count();
+    pending.wait();
+    ensure_eq!(DONE.load(Ordering::Acquire), 1);
+    ensure_eq!(*PAIR.lock(), (2 * TURNS, 2 * TURNS));
+    ensure_eq!(TORN.load(Ordering::Relaxed), 0);
+    Ok(())
+}

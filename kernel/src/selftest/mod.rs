@@ -1,0 +1,214 @@
+//! Self-tests: registered where they are written, run by name, each leaving the machine as it found it.
+
+mod accounting;
+mod boot;
+mod harts;
+mod locks;
+mod paging;
+mod probes;
+mod traps;
+mod tree;
+
+use core::fmt;
+
+use arrayvec::ArrayString;
+use command_line::Only;
+
+use crate::console::{print, println};
+use crate::exit::{self, Failure};
+use crate::{hart, image};
+
+use accounting::Account;
+
+/// How a test ends.
+pub type Outcome = Result<(), Ended>;
+
+/// A test that did not pass.
+pub enum Ended {
+    /// What was expected does not hold.
+    Failed(Reason),
+    /// It cannot run on this machine.
+    Skipped(&'static str),
+}
+
+/// Why a test failed, and where that was noticed.
+pub struct Reason {
+    text: ArrayString<200>,
+    file: &'static str,
+    line: u32,
+}
+
+impl Reason {
+    /// A reason from a message, cut to its room.
+    pub fn new(file: &'static str, line: u32, message: fmt::Arguments<'_>) -> Reason {
+        let mut text = Cut(ArrayString::new());
+        // Cut's writes do not fail; a `Display` that reports an error of its own loses only its own text.
+        let _ = fmt::write(&mut text, message);
+        Reason { text: text.0, file, line }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}:{})", self.text, self.file, self.line)
+    }
+}
+
+/// Keeps what fits.
+struct Cut(ArrayString<200>);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if self.0.try_push(character).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends the test as failed unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr) => {
+        $crate::selftest::ensure!($condition, "{}", stringify!($condition))
+    };
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::selftest::Ended::Failed($crate::selftest::Reason::new(file!(), line!(), format_args!($($message)+))));
+        }
+    };
+}
+
+/// Ends the test as failed unless both are equal; the message shows them.
+macro_rules! ensure_eq {
+    ($left:expr, $right:expr) => {
+        match (&$left, &$right) {
+            (left, right) => $crate::selftest::ensure!(
+                left == right,
+                "{} is {:x?}, not {:x?}",
+                stringify!($left),
+                left,
+                right
+            ),
+        }
+    };
+}
+
+/// A test, registered where it is written.
+pub struct SelfTest {
+    name: &'static str,
+    harts: usize,
+    quick: bool,
+    run: fn() -> Outcome,
+}
+
+/// Registers a test: `self_test!(claim N, harts N, quick, name)`; without `harts` one is enough, and `quick` means that the demo
+/// runs it too. The host reads the same line from the image's `.manifest`.
+macro_rules! self_test {
+    (claim $claim:literal, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, "-", $name);
+    };
+    (claim $claim:literal, quick, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, true, "quick", $name);
+    };
+    (claim $claim:literal, harts $harts:literal, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, $harts, false, "-", $name);
+    };
+    (@ $claim:literal, $harts:literal, $quick:literal, $flags:literal, $name:ident) => {
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = ".self_tests")]
+            static TEST: $crate::selftest::SelfTest = $crate::selftest::SelfTest {
+                name: concat!(module_path!(), "::", stringify!($name)),
+                harts: $harts,
+                quick: $quick,
+                run: $name,
+            };
+            $crate::crash::manifest_line!(
+                "test\t", module_path!(), "::", stringify!($name), "\t", $claim, "\t", $harts, "\t", $flags, "\t",
+                file!(), ":", line!(), "\n"
+            );
+        };
+    };
+}
+
+pub(crate) use {ensure, ensure_eq, self_test};
+
+fn tests() -> &'static [SelfTest] {
+    image::gathered!(SelfTest, __self_tests_start, __self_tests_end)
+}
+
+/// What everybody calls a test: its path below `selftest`.
+fn short(name: &'static str) -> &'static str {
+    name.strip_prefix("kernel::selftest::").unwrap_or(name)
+}
+
+/// Runs the chosen tests and ends the run.
+pub fn run(only: Only<'_>) -> ! {
+    let mut unknown = 0;
+    for pattern in only.patterns().into_iter().flatten() {
+        if !tests().iter().any(|test| command_line::matches(pattern, short(test.name))) {
+            println!("no test is called '{pattern}'");
+            unknown += 1;
+        }
+    }
+    let tally = run_those(|test| only.admits(short(test.name)));
+    if tally.failed > 0 || unknown > 0 {
+        exit::fail(Failure::Test, format_args!("{tally}"))
+    }
+    exit::pass(format_args!(": {tally}"))
+}
+
+/// Runs the quick tests and ends the run.
+pub fn run_quick() -> ! {
+    let tally = run_those(|test| test.quick);
+    if tally.failed > 0 {
+        exit::fail(Failure::Test, format_args!("{tally}"))
+    }
+    exit::pass(format_args!(": {tally}"))
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+fn run_those(chosen: impl Fn(&SelfTest) -> bool) -> Tally {
+    let mut tally = Tally::default();
+    for test in tests().iter().filter(|test| chosen(test)) {
+        print!("test {} ... ", short(test.name));
+        match run_one(test) {
+            Ok(()) => {
+                tally.passed += 1;
+                println!("ok");
+            }
+            Err(Ended::Skipped(why)) => {
+                tally.skipped += 1;
+                println!("skipped: {why}");
+            }
+            Err(Ended::Failed(reason)) => {
+                tally.failed += 1;
+                println!("FAILED: {reason}");
+            }
+        }
+    }
+    tally
+}
+
+fn run_one(test: &SelfTest) -> Outcome {
+    if hart::all().count() < test.harts {
+        return Err(Ended::Skipped("too few harts are up"));
+    }
+    let before = Account::take();
+    (test.run)()?;
+    before.settle()
+}

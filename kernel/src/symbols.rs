@@ -1,0 +1,44 @@
+//! The symbol table in the image: which function or static an address belongs to.
+
+use spin::Once;
+
+use ::symbols::{Location, Symbol, Table};
+
+use crate::image::Section;
+
+unsafe extern "C" {
+    static __symbols_start: u8;
+}
+
+static TABLE: Once<Table<'static>> = Once::new();
+
+/// Bytes of the symbol table, its header included, as the header says.
+pub fn table_bytes() -> usize {
+    // SAFETY: the linker script puts a header of 16 bytes here, and the entry maps it (invariant IMAGE-1).
+    unsafe { (&raw const __symbols_start).cast::<usize>().add(1).read() }
+}
+
+/// Finds the table, if the build has put one there. Without one, addresses have no names.
+pub fn find() {
+    let range = Section::Symbols.range();
+    // SAFETY: the section is in the image, mapped readable by the entry, and never written (IMAGE-1).
+    let bytes = unsafe { core::slice::from_raw_parts(&raw const __symbols_start, range.len()) };
+    if let Ok(table) = Table::new(bytes) {
+        TABLE.call_once(|| table);
+    }
+}
+
+/// The symbol that holds `address`.
+pub fn exact(address: usize) -> Option<Location<'static>> {
+    TABLE.get()?.exact(address as u64)
+}
+
+/// The function that made the call which returns to `address`.
+pub fn return_site(address: usize) -> Option<Location<'static>> {
+    TABLE.get()?.return_site(address as u64)
+}
+
+/// The symbol called `name`.
+pub fn by_name(name: &str) -> Option<Symbol<'static>> {
+    TABLE.get()?.by_name(name)
+}

@@ -1,0 +1,5 @@
+//! Locks.
+
+mod spin;
+
+pub use self::spin::SpinLock;

@@ -1,0 +1,70 @@
+//! A spin lock that masks interrupts while it is held.
+
+use core::cell::UnsafeCell;
+use core::hint::spin_loop;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::interrupts::{self, Masked};
+
+/// Data that one hart at a time may touch. Holding it masks interrupts, so a handler never waits for its own hart.
+pub struct SpinLock<T> {
+    locked: AtomicBool,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the guard gives `&mut T` to one hart at a time (invariant LOCK-1), so `T` only ever moves between harts.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+/// Proof that the lock is held; gives it back when dropped.
+#[must_use]
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+    /// Dropped after the lock's release.
+    _masked: Masked,
+}
+
+impl<T> SpinLock<T> {
+    /// A free lock around `data`.
+    pub const fn new(data: T) -> Self {
+        SpinLock { locked: AtomicBool::new(false), data: UnsafeCell::new(data) }
+    }
+
+    /// Waits until the lock is free and takes it. Interrupts stay masked until the guard is dropped.
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        let masked = interrupts::mask();
+        // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.locked.load(Ordering::Relaxed) {
+                spin_loop();
+            }
+        }
+        SpinGuard { lock: self, _masked: masked }
+    }
+
+    /// Whether someone holds it; may be out of date by the time it is read.
+    pub fn is_locked(&self) -> bool {
+        self.locked.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the lock (LOCK-1).
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard holds the lock (LOCK-1), and `&mut self` is the only way in through it.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.locked.store(false, Ordering::Release);
+    }
+}
