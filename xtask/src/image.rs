@@ -14,14 +14,7 @@ use serde::Serialize;
 
 use crate::environment::{self, Core, Environment, Lints, Mark, TARGET};
 use crate::progress;
-use crate::{frames, symbols};
-
-/// The unmapped gap below a boot stack. No function may move the stack pointer by more at once, because this target
-/// emits no stack probes.
-const STACK_GAP_BYTES: u64 = 4096;
-
-/// The pieces of assembly that set the stack pointer to another stack, and cannot be read as moving it by an amount.
-const SETS_STACK_POINTER: &[&str] = &[];
+use crate::symbols;
 
 /// The two builds from one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]
@@ -190,12 +183,6 @@ fn finish(options: &Options, elf: &Path) -> Result<(), Error> {
     symbols::insert(&built, &unproved).map_err(|error| Error::Proof {
         name: "the symbol table",
         text: error.to_string(),
-    })?;
-    frames::check(&unproved, STACK_GAP_BYTES, SETS_STACK_POINTER).map_err(|error| {
-        Error::Proof {
-            name: "the size of stack frames",
-            text: error.to_string(),
-        }
     })?;
     fs::rename(&unproved, elf).map_err(Error::of(elf))
 }
