@@ -197,7 +197,8 @@ extern "C" fn _start() -> ! {
         sd      t2, 8(t0)
 
     4:  lla     a2, __text_start        # third argument: where the image was loaded
-        ld      t1, 8f
+        lla     t1, 8f
+        ld      t1, (t1)
         sub     t1, t1, a2
         srli    t0, s3, 12
         li      t2, {satp_sv39}
@@ -210,8 +211,10 @@ extern "C" fn _start() -> ! {
         li      t0, {stack_top_offset}
         add     sp, sp, t0
         tail    {boot_hart_main}
+        .pushsection .rodata
         .balign 8
-    8:  .dword  __text_start
+    8:  .dword  __text_start            # as it was linked
+        .popsection
         ",
         status_clear = const STATUS_CLEAR,
         early_trap = sym early_trap,
@@ -276,8 +279,9 @@ extern "C" fn early_trap() -> ! {
         ".balign 4
         lla     s1, 1f
         j       {last_words}
+        .pushsection .rodata
     1:  .asciz  \"\\nverdict: crash: a trap before paging was on\\n\"
-        .balign 4",
+        .popsection",
         last_words = sym last_words,
     )
 }

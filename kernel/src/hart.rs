@@ -197,12 +197,14 @@ impl Hart {
 
     /// Does what the mailbox asks, if anything. On this hart itself.
     fn serve_mailbox(&self) {
-        if let Some(letter) = self.mailbox.take() {
-            // SAFETY: `call` is the only sender, and it sends the address of a `fn(usize)` (invariant HART-2).
-            let function = unsafe { core::mem::transmute::<usize, fn(usize)>(letter.function) };
-            function(letter.argument);
-            self.mailbox.finish();
-        }
+        let Some(letter) = self.mailbox.take() else { return };
+        // SAFETY: `call_while` is the only sender, and it sends the address of a `fn(usize)` (invariant HART-2).
+        let function = unsafe { core::mem::transmute::<usize, fn(usize)>(letter.function) };
+        function(letter.argument);
+        // SAFETY: `call_while` does not return, and so keeps the flag on its stack, until it is set (HART-2).
+        let done = unsafe { AtomicBool::from_ptr(core::ptr::with_exposed_provenance_mut(letter.done)) };
+        // Release: who sees it done sees what it did.
+        done.store(true, Ordering::Release);
     }
 }
 
@@ -375,55 +377,47 @@ impl fmt::Display for CallError {
 
 /// Runs `function(argument)` on another hart (or this one), with interrupts masked there, and returns when it has run.
 ///
-/// Waits as long as that takes. A hart that waits serves its own mailbox, so two may call each other. `function` must not wait for
-/// the caller.
+/// Waits as long as that takes. A hart that waits does what others ask of it, so harts may call each other; `function` may call
+/// further ones.
 pub fn call(cpu: CpuNumber, function: fn(usize), argument: usize) -> Result<(), CallError> {
-    begin_call(cpu, function, argument).map(Pending::wait)
+    call_while(cpu, function, argument, || ())
 }
 
-/// A call that another hart has been asked for. Dropping it waits until the function has run.
-#[must_use]
-pub struct Pending {
-    /// Nobody, where the function has run already.
-    target: Option<&'static Hart>,
-}
-
-/// As [`call`], but only asks: [`Pending::wait`] returns when the function has run.
-pub fn begin_call(cpu: CpuNumber, function: fn(usize), argument: usize) -> Result<Pending, CallError> {
+/// As [`call`], and runs `meanwhile` here after the other hart was asked.
+pub fn call_while(
+    cpu: CpuNumber,
+    function: fn(usize),
+    argument: usize,
+    meanwhile: impl FnOnce(),
+) -> Result<(), CallError> {
     let target = by_cpu(cpu).ok_or(CallError::NotUp(cpu.0))?;
     let masked = interrupts::mask();
     let here = masked.hart();
     if here.cpu() == cpu {
         function(argument);
-        return Ok(Pending { target: None });
+        meanwhile();
+        return Ok(());
     }
-    let letter = Letter { function: function as *const () as usize, argument };
+    let done = AtomicBool::new(false);
+    let letter = Letter {
+        function: function as *const () as usize,
+        argument,
+        done: done.as_ptr().expose_provenance(),
+    };
     while !target.mailbox.try_post(letter) {
         here.serve_mailbox();
         core::hint::spin_loop();
     }
     if let Err(error) = sbi::send_ipi(target.id())
-        && target.mailbox.retract()
+        && target.mailbox.retract(letter)
     {
         return Err(CallError::Firmware(error));
     }
-    Ok(Pending { target: Some(target) })
-}
-
-impl Pending {
-    /// Waits until the function has run. Serves this hart's own mailbox meanwhile.
-    pub fn wait(self) {
-        drop(self);
+    meanwhile();
+    // Acquire pairs with the release of the hart that did it.
+    while !done.load(Ordering::Acquire) {
+        here.serve_mailbox();
+        core::hint::spin_loop();
     }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let Some(target) = self.target else { return };
-        let masked = interrupts::mask();
-        while !target.mailbox.collect() {
-            masked.hart().serve_mailbox();
-            core::hint::spin_loop();
-        }
-    }
+    Ok(())
 }

@@ -38,10 +38,9 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
     }
     SUM.store(0, Ordering::Relaxed);
     for _ in 0..100 {
-        let one = hart::begin_call(CpuNumber(1), call_round, 1).expect("CPU 1 is up");
-        let two = hart::begin_call(CpuNumber(2), call_round, 1).expect("CPU 2 is up");
-        one.wait();
-        two.wait();
+        let mut inner = Ok(());
+        let outer = hart::call_while(CpuNumber(1), call_round, 1, || inner = hart::call(CpuNumber(2), call_round, 1));
+        ensure!(outer.is_ok() && inner.is_ok(), "a hart does not answer: {outer:?}, {inner:?}");
     }
     ensure_eq!(SUM.load(Ordering::Relaxed), 400);
     Ok(())

@@ -48,13 +48,12 @@ fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
 self_test!(claim 14, harts 2, a_lock_lets_one_hart_in_at_a_time);
 fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
     use crate::hart;
-    use core::sync::atomic::{AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     const TURNS: usize = 2_000;
     /// Two words that only a lock keeps equal.
     static PAIR: SpinLock<(usize, usize)> = SpinLock::new((0, 0));
     static TORN: AtomicUsize = AtomicUsize::new(0);
-    static BEGIN: AtomicUsize = AtomicUsize::new(0);
-    static DONE: AtomicUsize = AtomicUsize::new(0);
+    static BEGIN: AtomicBool = AtomicBool::new(false);
     fn count() {
         for _ in 0..TURNS {
             let mut pair = PAIR.lock();
@@ -67,23 +66,19 @@ fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
         }
     }
     fn count_there(_: usize) {
-        BEGIN.store(1, Ordering::Relaxed);
+        BEGIN.store(true, Ordering::Relaxed);
         count();
-        DONE.store(1, Ordering::Release);
     }
     *PAIR.lock() = (0, 0);
     TORN.store(0, Ordering::Relaxed);
-    // The call returns when the other is done, so the other is asked from a third place: its own mailbox, unanswered.
-    BEGIN.store(0, Ordering::Relaxed);
-    DONE.store(0, Ordering::Relaxed);
-    let pending = hart::begin_call(hart::CpuNumber(1), count_there, 0);
-    let Ok(pending) = pending else { return Err(super::Ended::Skipped("CPU 1 takes no call")) };
-    while BEGIN.load(Ordering::Relaxed) == 0 {
-        core::hint::spin_loop();
-    }
-    count();
-    pending.wait();
-    ensure_eq!(DONE.load(Ordering::Acquire), 1);
+    BEGIN.store(false, Ordering::Relaxed);
+    let called = hart::call_while(hart::CpuNumber(1), count_there, 0, || {
+        while !BEGIN.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+        }
+        count();
+    });
+    ensure!(called.is_ok(), "CPU 1 does not answer");
     ensure_eq!(*PAIR.lock(), (2 * TURNS, 2 * TURNS));
     ensure_eq!(TORN.load(Ordering::Relaxed), 0);
     Ok(())

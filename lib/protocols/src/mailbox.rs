@@ -6,85 +6,88 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 const FREE: usize = 0;
 /// A sender fills it in.
 const FILLING: usize = 1;
-/// The receiver may read it.
+/// The receiver may take it.
 const POSTED: usize = 2;
-/// The receiver does what it says.
-const TAKEN: usize = 3;
-/// The receiver is done; the sender has not seen it yet.
-const DONE: usize = 4;
+/// The receiver reads it.
+const TAKING: usize = 3;
 
-/// What is asked: two words, whose meaning is the kernel's.
+/// What is asked: three words, whose meaning is the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Letter {
     /// The function's address.
     pub function: usize,
     /// Its argument.
     pub argument: usize,
+    /// Where to say that it is done.
+    pub done: usize,
 }
 
-/// One hart's mailbox. Any hart may post; only the owner takes. A sender owns the slot from [`try_post`](Mailbox::try_post)
-/// until [`collect`](Mailbox::collect) says that it was done.
+/// One hart's mailbox. Any hart may post; only the owner takes. The slot is free again once the letter is taken, before what it
+/// asks is done: a hart that is asked something may be asked more while it waits for another.
 pub struct Mailbox {
     state: AtomicUsize,
     function: AtomicUsize,
     argument: AtomicUsize,
+    done: AtomicUsize,
 }
 
 impl Mailbox {
     /// An empty mailbox.
     pub const fn new() -> Self {
-        Mailbox { state: AtomicUsize::new(FREE), function: AtomicUsize::new(0), argument: AtomicUsize::new(0) }
+        Mailbox {
+            state: AtomicUsize::new(FREE),
+            function: AtomicUsize::new(0),
+            argument: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+        }
     }
 
-    /// Posts a letter, unless another sender's is still there. The receiver must then be told (by an IPI).
+    /// Posts a letter, unless another is still there. The receiver must then be told (by an IPI).
+    #[must_use]
     pub fn try_post(&self, letter: Letter) -> bool {
-        // Acquire: what the last sender and receiver did with the slot is over.
+        // Acquire: the last receiver has read what the stores below overwrite.
         if self.state.compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         self.function.store(letter.function, Ordering::Relaxed);
         self.argument.store(letter.argument, Ordering::Relaxed);
+        self.done.store(letter.done, Ordering::Relaxed);
         // Release: who sees POSTED sees the letter, and all that the sender wrote before.
         self.state.store(POSTED, Ordering::Release);
         true
     }
 
-    /// Takes the letter out, if there is one. Owner only; it must call [`finish`](Mailbox::finish) after doing what is asked.
+    /// Takes the letter out, if there is one. Owner only.
     pub fn take(&self) -> Option<Letter> {
-        if self.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        // Acquire pairs with the sender's release.
+        if self.state.compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return None;
         }
-        Some(Letter {
+        let letter = Letter {
             function: self.function.load(Ordering::Relaxed),
             argument: self.argument.load(Ordering::Relaxed),
-        })
+            done: self.done.load(Ordering::Relaxed),
+        };
+        // Release: the loads above come before the next sender's stores.
+        self.state.store(FREE, Ordering::Release);
+        Some(letter)
     }
 
-    /// Says that the letter's request is done. Owner only, after [`take`](Mailbox::take).
-    pub fn finish(&self) {
-        // Release: who sees DONE sees what the request did.
-        self.state.store(DONE, Ordering::Release);
-    }
-
-    /// Whether the posted request is done; if so, the slot is free again. Only for the sender whose letter it is.
-    pub fn collect(&self) -> bool {
-        if self.state.load(Ordering::Acquire) != DONE {
+    /// Takes a letter back that the receiver has not taken. False: it has, and will do what it asks. A letter is known by
+    /// where its sender wants to hear that it is done, which no two have in common at a time.
+    #[must_use]
+    pub fn retract(&self, letter: Letter) -> bool {
+        if self.state.compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        self.state.store(FREE, Ordering::Release);
-        true
-    }
-
-    /// Takes a letter back that the receiver has not taken. False: it has, and the sender must wait for it. Only for the sender
-    /// whose letter it is.
-    #[must_use]
-    pub fn retract(&self) -> bool {
-        self.state.compare_exchange(POSTED, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let is_ours = self.done.load(Ordering::Relaxed) == letter.done;
+        self.state.store(if is_ours { FREE } else { POSTED }, Ordering::Release);
+        is_ours
     }
 
     /// Whether no letter is on its way, as far as can be seen now.
     pub fn is_free(&self) -> bool {
-        self.state.load(Ordering::Acquire) == FREE
+        self.state.load(Ordering::Relaxed) == FREE
     }
 }
 
@@ -98,7 +101,8 @@ impl Default for Mailbox {
 mod tests {
     use super::*;
 
-    const LETTER: Letter = Letter { function: 1, argument: 2 };
+    const LETTER: Letter = Letter { function: 1, argument: 2, done: 3 };
+    const OTHER: Letter = Letter { function: 4, argument: 5, done: 6 };
 
     #[test]
     fn a_letter_is_taken_once() {
@@ -106,30 +110,28 @@ mod tests {
         assert!(mailbox.try_post(LETTER));
         assert_eq!(mailbox.take(), Some(LETTER));
         assert_eq!(mailbox.take(), None);
+        assert!(mailbox.is_free());
     }
 
     #[test]
-    fn a_letter_is_retracted_only_before_it_is_taken() {
+    fn a_second_letter_waits_until_the_first_is_taken() {
         let mailbox = Mailbox::new();
         assert!(mailbox.try_post(LETTER));
-        assert!(mailbox.retract());
+        assert!(!mailbox.try_post(OTHER));
+        assert_eq!(mailbox.take(), Some(LETTER));
+        assert!(mailbox.try_post(OTHER));
+        assert_eq!(mailbox.take(), Some(OTHER));
+    }
+
+    #[test]
+    fn a_letter_is_retracted_by_its_sender_and_only_before_it_is_taken() {
+        let mailbox = Mailbox::new();
+        assert!(mailbox.try_post(LETTER));
+        assert!(!mailbox.retract(OTHER));
+        assert!(mailbox.retract(LETTER));
         assert_eq!(mailbox.take(), None);
         assert!(mailbox.try_post(LETTER));
         mailbox.take().unwrap();
-        assert!(!mailbox.retract());
-    }
-
-    #[test]
-    fn a_second_sender_waits_until_the_first_has_collected() {
-        let mailbox = Mailbox::new();
-        assert!(mailbox.try_post(LETTER));
-        assert!(!mailbox.try_post(LETTER));
-        mailbox.take().unwrap();
-        assert!(!mailbox.collect());
-        mailbox.finish();
-        assert!(!mailbox.try_post(LETTER), "the first sender has not seen that it is done");
-        assert!(mailbox.collect());
-        assert!(mailbox.is_free());
-        assert!(mailbox.try_post(LETTER));
+        assert!(!mailbox.retract(LETTER));
     }
 }
