@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::environment::Environment;
 use crate::image::{Image, Profile};
 use crate::lanes::Lane;
-use crate::manifest::{Crash, Manifest, Place};
+use crate::manifest::{Crash, Manifest, Place, Test};
 use crate::qemu::{self, Boot, Exit, Outcome};
-use crate::verdict::{Expectation, Judgement, TestResult, Verdict, judge};
+use crate::verdict::{Expectation, Judgement, Verdict, judge};
 
 /// What the kernel is booted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Subject {
     Suite {
         /// Their names.
         names: Vec<String>,
-        /// Whether they are all that the image holds, so that they need not be named to the kernel.
-        all: bool,
+        /// Where the kernel is asked for everything it has: those that it must skip for want of harts.
+        all_but: Option<Vec<String>>,
     },
 }
 
@@ -45,9 +45,18 @@ pub struct Case {
 
 /// The cases of an image in a lane: each self-test, each crash, and the suite if there is a test at all.
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
-    let tests = manifest.tests.iter().filter(|test| lane.fits(&test.entry));
-    let names: Vec<String> = tests.clone().map(|test| test.name.clone()).collect();
-    let tests = tests.map(|test| Subject::Test {
+    let (fit, unfit): (Vec<_>, Vec<_>) = manifest
+        .tests
+        .iter()
+        .partition(|test| lane.fits(&test.entry));
+    let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
+    // The kernel can tell that it has too few harts, but not that nobody counts instructions.
+    let unfit_for_harts = unfit.iter().all(|test| test.entry.harts > lane.harts);
+    let suite = (!fit.is_empty()).then(|| Subject::Suite {
+        names: names(&fit),
+        all_but: unfit_for_harts.then(|| names(&unfit)),
+    });
+    let tests = fit.into_iter().map(|test| Subject::Test {
         name: test.name.clone(),
         place: test.entry.place.clone(),
     });
@@ -56,8 +65,6 @@ pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<
         .iter()
         .filter(|crash| lane.fits(&crash.entry))
         .map(|crash| Subject::Crash(crash.clone()));
-    let all = names.len() == manifest.tests.len();
-    let suite = (!names.is_empty()).then_some(Subject::Suite { names, all });
     tests
         .chain(crashes)
         .chain(suite)
@@ -88,8 +95,14 @@ impl Case {
     /// What that boot must give.
     pub fn expectation(&self) -> Expectation {
         match &self.subject {
-            Subject::Test { name, .. } => Expectation::Tests(vec![name.clone()]),
-            Subject::Suite { names, .. } => Expectation::Tests(names.clone()),
+            Subject::Test { name, .. } => Expectation::Tests {
+                ok: vec![name.clone()],
+                skipped: Vec::new(),
+            },
+            Subject::Suite { names, all_but } => Expectation::Tests {
+                ok: names.clone(),
+                skipped: all_but.clone().unwrap_or_default(),
+            },
             Subject::Crash(crash) => crash.into(),
         }
     }
@@ -142,7 +155,9 @@ impl Subject {
     pub fn command_line(&self) -> String {
         match self {
             Self::Test { name, .. } => format!("test only={name}"),
-            Self::Suite { all: true, .. } => "test".to_owned(),
+            Self::Suite {
+                all_but: Some(_), ..
+            } => "test".to_owned(),
             Self::Suite { names, .. } => format!("test only={}", names.join(",")),
             Self::Crash(crash) => format!("crash={}", crash.kind),
         }
@@ -204,14 +219,6 @@ impl Run {
         self.judgement.verdict.passed()
     }
 
-    /// Why a single self-test was skipped, if it was.
-    pub fn skipped(&self) -> Option<&str> {
-        match (&self.case.subject, &*self.judgement.tests) {
-            (Subject::Test { .. }, [(_, TestResult::Skipped(why))]) => Some(why),
-            _ => None,
-        }
-    }
-
     /// How QEMU ended, in words.
     pub fn exit(&self) -> String {
         match &self.outcome.exit {
@@ -230,7 +237,7 @@ impl Run {
             self.exit(),
             self.boot.command_line(),
         );
-        self.write_output(&mut log);
+        self.write_output(&self.outcome.output, &mut log);
         log
     }
 
@@ -251,11 +258,11 @@ impl Run {
         field("again", &self.case.command());
         field("QEMU", &self.boot.command_line());
         field("log", &log.display().to_string());
-        self.write_output(&mut report);
+        self.write_output(without_banner(&self.outcome.output), &mut report);
         report
     }
 
-    fn write_output(&self, text: &mut String) {
+    fn write_output(&self, serial: &str, text: &mut String) {
         let mut part = |title: &str, content: &str| {
             let content = content.replace('\r', "");
             let content = content.trim_end_matches('\n');
@@ -263,7 +270,7 @@ impl Run {
                 writeln!(text, "--- {title} ---\n{content}").expect("a String takes everything");
             }
         };
-        part("serial output", &self.outcome.output);
+        part("serial output", serial);
         if let Exit::TimedOut { diagnosis } = &self.outcome.exit {
             part("where every hart was when it was killed", diagnosis);
         }
@@ -288,6 +295,13 @@ impl Run {
         std::fs::write(&path, self.log())?;
         Ok(path)
     }
+}
+
+/// The output from the kernel's own first line on, if it came so far: what the firmware says before is long, and the same
+/// each time.
+fn without_banner(output: &str) -> &str {
+    let start = output.find("\n16-os ").map_or(0, |end| end + 1);
+    &output[start..]
 }
 
 #[cfg(test)]
@@ -375,26 +389,38 @@ mod tests {
         assert!(cases(&Manifest::default(), lane("tcg"), Profile::Checked).is_empty());
     }
 
+    fn expected(case: &Case) -> (Vec<String>, Vec<String>) {
+        match case.expectation() {
+            Expectation::Tests { ok, skipped } => (ok, skipped),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn the_kernel_is_asked_for_exactly_what_is_expected() {
         let append = |lane, subject| case(lane, subject).boot(Path::new("kernel")).append;
         assert_eq!(append("tcg", "a::b"), "test only=a::b");
         assert_eq!(append("tcg", "crash::panic"), "crash=panic");
-        assert_eq!(append("icount", "suite"), "test only=a::b,a::exact");
         assert_eq!(
-            case("icount", "suite").expectation(),
-            Expectation::Tests(vec!["a::b".into(), "a::exact".into()])
+            expected(&case("tcg", "a::b")),
+            (vec!["a::b".to_owned()], vec![])
         );
     }
 
     #[test]
-    fn a_suite_of_all_tests_names_none() {
-        let mut manifest = manifest();
-        manifest.tests.truncate(1);
-        let cases = cases(&manifest, lane("tcg"), Profile::Checked);
-        let suite = cases.last().unwrap();
+    fn a_suite_asks_for_everything_if_the_kernel_can_tell_what_it_must_skip() {
+        let suite = case("icount", "suite");
         assert_eq!(suite.boot(Path::new("kernel")).append, "test");
-        assert_eq!(suite.expectation(), Expectation::Tests(vec!["a::b".into()]));
+        let ok = vec!["a::b".to_owned(), "a::exact".to_owned()];
+        assert_eq!(expected(&suite), (ok, vec!["a::harts".to_owned()]));
+        // Without counted instructions `a::exact` must not run, and the kernel cannot tell.
+        let suite = case("smp", "suite");
+        assert_eq!(
+            suite.boot(Path::new("kernel")).append,
+            "test only=a::b,a::harts"
+        );
+        let ok = vec!["a::b".to_owned(), "a::harts".to_owned()];
+        assert_eq!(expected(&suite), (ok, vec![]));
     }
 
     #[test]
@@ -416,6 +442,20 @@ mod tests {
     }
 
     #[test]
+    fn a_report_leaves_out_what_the_firmware_says_and_the_log_keeps_it() {
+        let output = "OpenSBI v1.5\n\n16-os 0.1.0\nverdict: pass\n";
+        let run = run("a::b", output, Exit::Code(3));
+        let report = run.report(Path::new("x"));
+        assert!(
+            report.contains("--- serial output ---\n16-os 0.1.0\n"),
+            "{report}"
+        );
+        assert!(run.log().contains("OpenSBI v1.5\n"));
+        // A kernel that did not come so far: then the firmware's words are all there is.
+        assert_eq!(without_banner("OpenSBI v1.5\n"), "OpenSBI v1.5\n");
+    }
+
+    #[test]
     fn a_hangs_log_has_the_diagnosis() {
         let exit = Exit::TimedOut {
             diagnosis: "CPU 0 is at".to_owned(),
@@ -423,15 +463,6 @@ mod tests {
         let run = run("a::b", "", exit);
         assert!(run.log().contains("\nexit:    hung\n"), "{}", run.log());
         assert!(run.log().contains("was killed ---\nCPU 0 is at\n"));
-    }
-
-    #[test]
-    fn a_skipped_test_gives_its_reason() {
-        let output =
-            "test a::b ... skipped: no PLIC\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
-        let run = run("a::b", output, Exit::Code(0));
-        assert_eq!(run.skipped(), Some("no PLIC"));
-        assert!(run.passed());
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! test   NAME  CLAIM  HARTS  FLAGS  FILE:LINE
 //! crash  KIND  CLAIM  HARTS  FLAGS  FILE:LINE  SENTENCE  FRAME,FRAME,…
 //! ```
+//!
+//! A test's name is its path; what all of them begin with, [`PREFIX`], is left out, here and in the kernel.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,6 +21,9 @@ use object::{Object, ObjectSection};
 
 /// The name of the ELF section that holds the manifest.
 pub const SECTION: &str = ".manifest";
+
+/// The module that all self-tests lie in.
+pub const PREFIX: &str = "kernel::selftest::";
 
 /// What an image can be asked to run, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -235,7 +240,8 @@ impl Manifest {
         match fields[0] {
             "test" => {
                 expect(6)?;
-                let name = name(fields[1], "name")?;
+                let path = fields[1];
+                let name = name(path.strip_prefix(PREFIX).unwrap_or(path), "name")?;
                 let entry = Entry::parse(&fields[2..6])?;
                 self.tests.push(Test {
                     name: name.clone(),
@@ -374,6 +380,13 @@ mod tests {
         assert_eq!(crash.entry.flags, Flags::default());
         assert_eq!(crash.sentence, "panicked");
         assert_eq!(crash.frames, ["level_one", "main"]);
+    }
+
+    #[test]
+    fn the_module_of_all_tests_is_no_part_of_a_name() {
+        let text = TEST.replace("frame::b", "kernel::selftest::frame::b");
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        assert_eq!(manifest.tests[0].name, "frame::b");
     }
 
     #[test]

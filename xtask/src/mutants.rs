@@ -282,12 +282,10 @@ impl Laboratory {
     fn clean_fails(&self, case: &Case, clean: &Image, boots: u32) -> anyhow::Result<Option<Fate>> {
         for _ in 0..boots {
             let run = self.run_once(case, clean)?;
-            let why = match run.skipped() {
-                Some(why) => format!("{} is skipped: {why}", case.name()),
-                None if !run.passed() => format!("{}: {}", case.name(), run.judgement.verdict),
-                None => continue,
-            };
-            return Ok(Some(Fate::CleanFails(why)));
+            if !run.passed() {
+                let why = format!("{}: {}", case.name(), run.judgement.verdict);
+                return Ok(Some(Fate::CleanFails(why)));
+            }
         }
         Ok(None)
     }
@@ -474,7 +472,7 @@ pub enum Fate {
     Unchanged,
     /// Its test is not there in its lane.
     NoTest(String),
-    /// Its test fails, or is skipped, without it.
+    /// Its test fails without it.
     CleanFails(String),
 }
 

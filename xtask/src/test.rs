@@ -147,9 +147,7 @@ fn print(run: &Run, log: &Path) {
         "{MUTED}({:.2} s){MUTED:#}",
         run.outcome.duration.as_secs_f64()
     );
-    if let Some(why) = run.skipped() {
-        println!("test {name} ... skipped: {why}");
-    } else if run.passed() {
+    if run.passed() {
         println!("test {name} ... {GOOD}ok{GOOD:#} {time}");
     } else {
         println!("test {name} ... {BAD}FAILED{BAD:#} {time}\n");
@@ -162,7 +160,6 @@ fn print(run: &Run, log: &Path) {
 struct Summary {
     passed: usize,
     failed: usize,
-    skipped: usize,
     tests: Vec<Row>,
     #[serde(skip)]
     exit_code: Option<u8>,
@@ -180,10 +177,7 @@ struct Row {
 
 impl Summary {
     fn add(&mut self, run: &Run, log: &Path) {
-        let (result, why) = if let Some(why) = run.skipped() {
-            self.skipped += 1;
-            ("skipped", Some(why.to_owned()))
-        } else if run.passed() {
+        let (result, why) = if run.passed() {
             self.passed += 1;
             ("ok", None)
         } else {
@@ -207,11 +201,7 @@ impl Summary {
     }
 
     fn counts(&self) -> String {
-        let skipped = match self.skipped {
-            0 => String::new(),
-            count => format!(", {count} skipped"),
-        };
-        format!("{} passed, {} failed{skipped}", self.passed, self.failed)
+        format!("{} passed, {} failed", self.passed, self.failed)
     }
 
     fn exit_code(&self) -> u8 {
@@ -269,7 +259,6 @@ mod tests {
     }
 
     const OK: &str = "test a ... ok\nverdict: pass: 1 passed, 0 failed, 0 skipped\n";
-    const SKIPPED: &str = "test a ... skipped: no\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
     const FAILED: &str = "test a ... FAILED: no\nverdict: fail: 0 passed, 1 failed, 0 skipped\n";
     const CRASHED: &str = "verdict: crash: bang\n";
 
@@ -302,8 +291,8 @@ mod tests {
 
     #[test]
     fn the_summary_counts_and_gives_the_exit_code() {
-        let all = summary(&[(OK, Exit::Code(0)), (SKIPPED, Exit::Code(0))]);
-        assert_eq!(all.counts(), "1 passed, 0 failed, 1 skipped");
+        let all = summary(&[(OK, Exit::Code(0))]);
+        assert_eq!(all.counts(), "1 passed, 0 failed");
         assert_eq!(all.exit_code(), 0);
         let one = summary(&[(OK, Exit::Code(0)), (FAILED, Exit::Code(1))]);
         assert_eq!(one.counts(), "1 passed, 1 failed");

@@ -16,8 +16,13 @@ use crate::qemu::{Exit, Outcome};
 pub enum Expectation {
     /// The demo: whatever tests it runs must not fail.
     Demo,
-    /// These self-tests, by name, and no others.
-    Tests(Vec<String>),
+    /// Self-tests, and no others.
+    Tests {
+        /// Those that must hold.
+        ok: Vec<String>,
+        /// Those that must be skipped, because the machine has too few harts for them.
+        skipped: Vec<String>,
+    },
     /// A crash with a report.
     Crash {
         /// What the verdict's sentence must contain.
@@ -339,15 +344,25 @@ impl<'a> Output<'a> {
                 }),
             }
         }
-        if let Expectation::Tests(asked) = expectation {
-            for name in asked {
+        if let Expectation::Tests { ok, skipped } = expectation {
+            for name in ok.iter().chain(skipped) {
                 if !self.tests.iter().any(|(found, _)| found == name) {
                     complaints.push(format!("{name} was asked for and not reported"));
                 }
             }
-            for (found, _) in &self.tests {
-                if !asked.iter().any(|name| name == found) {
-                    complaints.push(format!("{found} was reported and not asked for"));
+            for (found, result) in &self.tests {
+                let must_be_skipped = skipped.iter().any(|name| name == found);
+                match result {
+                    _ if !must_be_skipped && !ok.iter().any(|name| name == found) => {
+                        complaints.push(format!("{found} was reported and not asked for"));
+                    }
+                    TestResult::Skipped(why) if !must_be_skipped => complaints.push(format!(
+                        "{found} was skipped, on a machine that has what it needs: {why}"
+                    )),
+                    TestResult::Ok if must_be_skipped => complaints.push(format!(
+                        "{found} says `ok`, on a machine with too few harts for it"
+                    )),
+                    _ => {}
                 }
             }
             if counts.is_none() {
@@ -443,7 +458,10 @@ mod tests {
     }
 
     fn tests(names: &[&str]) -> Expectation {
-        Expectation::Tests(names.iter().map(|&name| name.to_owned()).collect())
+        Expectation::Tests {
+            ok: names.iter().map(|&name| name.to_owned()).collect(),
+            skipped: Vec::new(),
+        }
     }
 
     fn crash() -> Expectation {
@@ -617,15 +635,27 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_test_is_reported_and_no_failure() {
+    fn a_test_that_is_skipped_without_need_is_no_pass() {
         let output =
-            "test a::b ... skipped: no Zicboz\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
-        let judgement = judge(&outcome(output, Exit::Code(0)), &tests(&["a::b"]));
-        assert_eq!(judgement.verdict, Verdict::Passed);
-        assert_eq!(
-            judgement.tests[0].1,
-            TestResult::Skipped("no Zicboz".to_owned())
+            "test a::b ... skipped: too few\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
+        assert_wrong(
+            &verdict(output, 0, &tests(&["a::b"])),
+            "a::b was skipped, on a machine that has what it needs: too few",
         );
+    }
+
+    #[test]
+    fn a_test_that_must_be_skipped_must_be() {
+        let expected = Expectation::Tests {
+            ok: Vec::new(),
+            skipped: vec!["a::b".to_owned()],
+        };
+        let output =
+            "test a::b ... skipped: too few\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
+        assert_eq!(verdict(output, 0, &expected), Verdict::Passed);
+        assert_wrong(&verdict(ONE_OK, 0, &expected), "too few harts for it");
+        let output = "verdict: pass: 0 passed, 0 failed, 0 skipped\n";
+        assert_wrong(&verdict(output, 0, &expected), "not reported");
     }
 
     #[test]

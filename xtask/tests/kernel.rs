@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use xtask::cases::{Case, Subject, cases};
 use xtask::environment::{self, Environment};
 use xtask::image::{Image, Profile};
@@ -48,13 +48,11 @@ fn trials() -> anyhow::Result<Vec<Trial>> {
 }
 
 fn trial(case: Case, environment: Arc<Environment>, image: Arc<Image>) -> Trial {
-    Trial::ignorable_test(case.name(), move || {
+    Trial::test(case.name(), move || {
         let run = case.run(&environment, &image).map_err(Failed::from)?;
         let log = run.save(&log_directory()).map_err(Failed::from)?;
-        if let Some(why) = run.skipped() {
-            Ok(Completion::ignored_with(why))
-        } else if run.passed() {
-            Ok(Completion::Completed)
+        if run.passed() {
+            Ok(())
         } else {
             Err(Failed::from(run.report(&log)))
         }
