@@ -279,6 +279,27 @@ impl Survey {
             }),
         }
     }
+
+    /// The formatter.
+    pub fn formatter(&self) -> Option<PathBuf> {
+        formatter(&self.cargo, self.compiler())
+    }
+
+    /// The lints of the compiler that builds the kernel.
+    pub fn lints(&self) -> Option<PathBuf> {
+        self.compiler()?.companion("cargo-clippy")
+    }
+
+    /// Whether the machine lacks `need`.
+    pub fn lacks(&self, need: Need) -> bool {
+        match need {
+            Need::Core | Need::Linker | Need::Qemu => self
+                .environment()
+                .is_err_and(|missing| missing.needs.contains(&need)),
+            Need::Rustfmt => self.formatter().is_none(),
+            Need::Clippy => self.lints().is_none(),
+        }
+    }
 }
 
 impl Default for Survey {
@@ -422,38 +443,31 @@ pub struct Lints {
 /// # Errors
 /// [`Missing`] with advice, when something cannot be put in place.
 pub fn require_lints(environment: &Environment) -> Result<Lints, Missing> {
+    let Environment {
+        cargo, compiler, ..
+    } = environment;
     let look = || {
-        let compiler = &environment.compiler;
-        let beside_cargo = environment.cargo.with_file_name("cargo-fmt");
-        let cargo_fmt = Some(beside_cargo)
-            .filter(|file| file.is_file())
-            .or_else(|| compiler.companion("cargo-fmt"));
-        match (cargo_fmt, compiler.companion("cargo-clippy")) {
-            (Some(cargo_fmt), Some(cargo_clippy)) => Ok(Lints {
-                cargo_fmt,
-                cargo_clippy,
-            }),
-            (cargo_fmt, cargo_clippy) => {
-                let needs = [
-                    (Need::Rustfmt, cargo_fmt.is_none()),
-                    (Need::Clippy, cargo_clippy.is_none()),
-                ];
-                let needs = needs
-                    .into_iter()
-                    .filter_map(|(need, missing)| missing.then_some(need))
-                    .collect();
-                Err(Missing {
-                    needs,
-                    advice: String::new(),
-                })
-            }
-        }
+        Some(Lints {
+            cargo_fmt: formatter(cargo, Some(compiler))?,
+            cargo_clippy: compiler.companion("cargo-clippy")?,
+        })
     };
-    look().or_else(|missing| {
-        let _lock = lock(&target_dir().join("setup.lock"));
-        setup::put_in_place(&missing.needs)?;
-        look()
+    if let Some(lints) = look() {
+        return Ok(lints);
+    }
+    let _lock = lock(&target_dir().join("setup.lock"));
+    let needs = vec![Need::Rustfmt, Need::Clippy];
+    setup::put_in_place(&needs)?;
+    look().ok_or(Missing {
+        needs,
+        advice: String::new(),
     })
+}
+
+/// The formatter: any will do, cargo's own first.
+fn formatter(cargo: &Path, compiler: Option<&Compiler>) -> Option<PathBuf> {
+    let beside_cargo = Some(cargo.with_file_name("cargo-fmt")).filter(|program| program.is_file());
+    beside_cargo.or_else(|| compiler?.companion("cargo-fmt"))
 }
 
 /// The workspace that this xtask belongs to.
@@ -571,6 +585,12 @@ fn newest_lld() -> Option<PathBuf> {
         }
     }
     found.into_iter().max().map(|(_, linker)| linker)
+}
+
+/// What an lld says of itself. `rust-lld` has to be told which linker it is to be.
+pub(crate) fn lld_version(linker: &Path) -> Option<String> {
+    let text = output_of(Command::new(linker).args(["-flavor", "gnu", "--version"]))?;
+    Some(text.lines().next()?.to_owned())
 }
 
 /// What [`find`] remembers, and what must be unchanged for it to hold.

@@ -1,17 +1,18 @@
 //! Describes a boot and runs it: a [`Boot`] gives an [`Outcome`].
 //!
-//! QEMU never outlives xtask: each is started with the kernel's promise to kill it when its parent dies (Linux), and a
-//! time-out ends in SIGKILL, because an idle guest can keep QEMU from heeding anything milder.
+//! QEMU does not outlive xtask. On Linux each is started with the operating system's promise to kill it when the thread
+//! that started it ends, however it ends; elsewhere Ctrl-C reaches it as a member of the terminal's foreground group.
 
-use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use wait_timeout::ChildExt;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, Qemu};
 
 /// One boot of the kernel in QEMU.
 #[derive(Clone, Debug)]
@@ -59,52 +60,38 @@ impl Boot {
     }
 
     /// QEMU's arguments that say what is booted; those that say where input and output go are not among them.
-    pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["-machine".to_owned(), self.machine.clone()];
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+        add(&["-machine", &self.machine]);
         if let Some(cpu) = &self.cpu {
-            arguments.extend(["-cpu".to_owned(), cpu.clone()]);
+            add(&["-cpu", cpu]);
         }
-        arguments.extend([
-            "-smp".to_owned(),
-            self.harts.to_string(),
-            "-m".to_owned(),
-            self.memory.clone(),
-        ]);
+        add(&["-smp", &self.harts.to_string(), "-m", &self.memory]);
         if self.icount {
-            arguments.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
+            add(&["-icount", "shift=0,sleep=off"]);
         }
-        arguments.extend(
-            [
-                "-bios",
-                "default",
-                "-display",
-                "none",
-                "-no-reboot",
-                "-kernel",
-            ]
-            .map(str::to_owned),
-        );
-        arguments.push(self.image.display().to_string());
+        add(&["-display", "none", "-no-reboot", "-bios", "default"]);
+        add(&["-kernel", &self.image.display().to_string()]);
         if !self.append.is_empty() {
-            arguments.extend(["-append".to_owned(), self.append.clone()]);
+            add(&["-append", &self.append]);
         }
         arguments.extend(self.extra.iter().cloned());
         arguments
     }
 
-    /// A line to paste into a shell that boots the same, on the terminal.
+    /// A line for a shell that boots the same, with the console on the terminal.
     pub fn command_line(&self) -> String {
-        let mut words = vec!["qemu-system-riscv64".to_owned()];
-        words.extend(self.arguments());
-        words.extend(["-serial", "mon:stdio"].map(str::to_owned));
+        let program = "qemu-system-riscv64".to_owned();
+        let console = ["-serial", "mon:stdio"].map(str::to_owned);
+        let words = [program].into_iter().chain(self.arguments()).chain(console);
         words
-            .iter()
-            .map(|word| quoted(word))
+            .map(|word| quoted(&word))
             .collect::<Vec<_>>()
             .join(" ")
     }
 
-    /// Boots without a terminal and waits for the end. Gives what the console said and how QEMU ended.
+    /// Boots and waits for the end; where that does not come in time, finds out where every hart is and kills QEMU.
     ///
     /// # Errors
     /// When QEMU cannot be started.
@@ -121,59 +108,112 @@ impl Boot {
         environment: &Environment,
         watch: impl FnMut(&[u8]) + Send,
     ) -> Result<Outcome, Error> {
-        let folder = tempfile::Builder::new()
-            .prefix("16-os-")
-            .tempdir()
-            .map_err(Error)?;
+        // In a folder of its own, that nobody else may enter; its path has to be short.
+        let folder = tempfile::Builder::new().prefix("16-os-").tempdir()?;
         let monitor = folder.path().join("monitor");
-        let mut command = Command::new(&environment.qemu.program);
+        let mut command = self.command(environment);
         command
-            .args(self.arguments())
             .args(["-serial", "stdio", "-monitor"])
-            .arg(format!("unix:{},server=on,wait=off", monitor.display()))
-            .stdin(if self.input.is_some() {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        die_with_parent(&mut command);
-        let started = Instant::now();
-        let mut child = command.spawn().map_err(Error)?;
-        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), &self.input) {
-            // QEMU may end before it has read everything: no fault of the boot.
-            let _ = stdin.write_all(input);
-        }
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let stderr = child.stderr.take().expect("stderr is piped");
-        let (exit, output, messages) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| collect(stdout, watch));
-            let messages = scope.spawn(|| collect(stderr, |_| ()));
-            let exit = self.wait(&mut child, &monitor);
-            (
-                exit,
-                output.join().expect("no panic in collect"),
-                messages.join().expect("no panic in collect"),
-            )
+            .arg(format!("unix:{},server=on,wait=off", monitor.display()));
+        command.stdin(if self.input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
         });
-        Ok(Outcome {
-            output,
-            messages,
-            exit: exit.map_err(Error)?,
-            duration: started.elapsed(),
+        finish(command, self.input.as_deref(), watch, |child| {
+            self.wait(child, &monitor)
         })
     }
 
+    /// Boots with the user's terminal as the console, for as long as the user likes. Ctrl-A X leaves QEMU, and Ctrl-A C
+    /// goes to its monitor. `watch` is called with each piece of output, and shows it.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn run_on_terminal(
+        &self,
+        environment: &Environment,
+        watch: impl FnMut(&[u8]) + Send,
+    ) -> Result<Outcome, Error> {
+        let mut command = self.command(environment);
+        command
+            .args(["-serial", "mon:stdio"])
+            .stdin(Stdio::inherit());
+        finish(command, None, watch, |child| child.wait().map(Exit::from))
+    }
+
+    fn command(&self, environment: &Environment) -> Command {
+        let mut command = Command::new(&environment.qemu.program);
+        command
+            .args(self.arguments())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        die_with_parent(&mut command);
+        command
+    }
+
     fn wait(&self, child: &mut Child, monitor: &Path) -> std::io::Result<Exit> {
-        if let Some(status) = child.wait_timeout(self.timeout)? {
+        let mut status = child.wait_timeout(self.timeout)?;
+        if status.is_none() && host_is_overloaded() {
+            status = child.wait_timeout(self.timeout)?;
+        }
+        if let Some(status) = status {
             return Ok(Exit::from(status));
         }
         let diagnosis = crate::hang::diagnose(monitor, &self.image);
+        // SIGKILL: an idle guest can keep QEMU from heeding anything milder.
         child.kill()?;
         child.wait()?;
         Ok(Exit::TimedOut { diagnosis })
     }
+}
+
+/// Starts QEMU, gives it its input, collects what it says and waits for its end.
+fn finish(
+    mut command: Command,
+    input: Option<&[u8]>,
+    watch: impl FnMut(&[u8]) + Send,
+    wait: impl FnOnce(&mut Child) -> std::io::Result<Exit>,
+) -> Result<Outcome, Error> {
+    let started = Instant::now();
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // QEMU may end before it has read everything: no fault of the boot.
+                let _ = stdin.write_all(input);
+            }
+        });
+        let output = scope.spawn(|| collect(stdout, watch));
+        let messages = scope.spawn(|| collect(stderr, |_| ()));
+        let exit = wait(&mut child);
+        if exit.is_err() {
+            // The threads wait for the end of the output.
+            let _ = child.kill();
+        }
+        let [output, messages] = [output, messages]
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        Ok(Outcome {
+            output,
+            messages,
+            exit: exit?,
+            duration: started.elapsed(),
+        })
+    })
+}
+
+/// Whether more work waits for the host's processors than they can do: then a boot may be slow, and get as much time
+/// again. Not known on systems other than Linux.
+fn host_is_overloaded() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load
+        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok())
+        .unwrap_or(0.0);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    load > processors as f64
 }
 
 /// What a boot gave.
@@ -215,7 +255,30 @@ impl From<ExitStatus> for Exit {
 /// QEMU could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU cannot be started: {0}")]
-pub struct Error(std::io::Error);
+pub struct Error(#[from] std::io::Error);
+
+/// What the firmware that QEMU loads calls itself: `OpenSBI v1.5.1`. Boots it, and kills QEMU once it has said so.
+pub fn firmware_version(qemu: &Qemu) -> Option<String> {
+    let mut command = Command::new(&qemu.program);
+    command.args([
+        "-machine", "virt", "-display", "none", "-serial", "stdio", "-monitor", "none", "-bios",
+        "default",
+    ]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    die_with_parent(&mut command);
+    let mut child = command.spawn().ok()?;
+    let lines = BufReader::new(child.stdout.take()?)
+        .lines()
+        .map_while(Result::ok);
+    // Its banner is some twenty lines; what says nothing in as many says nothing.
+    let version = lines.take(20).find(|line| line.starts_with("OpenSBI "));
+    let _ = child.kill();
+    let _ = child.wait();
+    version
+}
 
 /// Reads to the end, giving each piece to `watch`. A broken pipe is an end too.
 fn collect(mut pipe: impl Read, mut watch: impl FnMut(&[u8])) -> String {
@@ -244,6 +307,8 @@ pub(crate) fn quoted(word: &str) -> String {
 pub(crate) fn die_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
     {
+        use std::os::unix::process::CommandExt;
+
         let parent = rustix::process::getpid();
         let ask = move || {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

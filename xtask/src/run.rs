@@ -1,17 +1,35 @@
 //! `run`: builds the kernel and boots its demo.
+//!
+//! The exit code is the kernel's, but only where its last line agrees with it: see [`verdict`](crate::verdict).
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::environment;
 use crate::image::{self, Profile};
-use crate::qemu::{Boot, Exit};
+use crate::qemu::{Boot, Exit, Outcome};
+use crate::style;
+use crate::verdict::{Expectation, Verdict, judge};
+
+/// What QEMU prints when the user leaves it with Ctrl-A X.
+const LEFT: &str = "QEMU: Terminated";
+
+/// The exit code of a command line that QEMU does not take.
+const WRONG_COMMAND_LINE: u8 = 2;
 
 /// How to boot.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "On a terminal, Ctrl-A X leaves QEMU.
+
+Examples:
+  cargo run                                    the demo, on one hart with 128 MiB
+  cargo run -- run --smp 4 --memory 1G         on a larger machine
+  cargo run -- run --append test --icount      the self-tests, the same run each time
+  cargo run -- run --cpu rv64,sstc=off         on a hart without the Sstc extension
+  cargo run -- run --qemu-arg=-d --qemu-arg=int    with QEMU's log of interrupts")]
 pub struct Arguments {
     /// How many harts
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub smp: u32,
     /// How much memory
     #[arg(long, value_name = "SIZE", default_value = "128M")]
@@ -19,16 +37,16 @@ pub struct Arguments {
     /// Words for the kernel's command line
     #[arg(long, value_name = "WORDS", default_value = "")]
     pub append: String,
-    /// Count instructions instead of time: the same boot is the same run
+    /// Let time pass with the instructions: the same boot is then the same run
     #[arg(long)]
     pub icount: bool,
-    /// QEMU's machine
+    /// QEMU's machine, with its options
     #[arg(long, value_name = "M", default_value = "virt")]
     pub machine: String,
-    /// QEMU's CPU
+    /// QEMU's CPU, with its options [default: the machine's own]
     #[arg(long, value_name = "C")]
     pub cpu: Option<String>,
-    /// Which build
+    /// Which build of the kernel
     #[arg(long, value_enum, default_value_t = Profile::Checked)]
     pub profile: Profile,
     /// One more argument for QEMU; may be given again
@@ -36,21 +54,11 @@ pub struct Arguments {
     pub qemu_arg: Vec<String>,
 }
 
-impl Default for Arguments {
-    fn default() -> Arguments {
-        #[derive(clap::Parser)]
-        struct Only {
-            #[command(flatten)]
-            arguments: Arguments,
-        }
-        <Only as clap::Parser>::parse_from([""]).arguments
-    }
-}
-
-/// Builds and boots. The exit code is the kernel's.
+/// Builds and boots. On a terminal the console is the user's, and nothing limits the time; elsewhere nothing is typed,
+/// and a boot that does not end is killed.
 ///
 /// # Errors
-/// When the machine lacks something or the kernel cannot be built.
+/// When the machine lacks something, or the kernel cannot be built.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let image = image::build(&environment, &image::Options::new(arguments.profile))?;
@@ -64,15 +72,108 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         extra: arguments.qemu_arg.clone(),
         ..Boot::new(&image.elf)
     };
-    let outcome = boot.run_watched(&environment, |piece| {
-        let _ = std::io::stdout().write_all(piece);
-    })?;
-    Ok(match outcome.exit {
-        Exit::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        Exit::Signal(_) => ExitCode::from(1),
-        Exit::TimedOut { diagnosis } => {
-            eprintln!("{diagnosis}");
-            ExitCode::from(4)
+    let show = |piece: &[u8]| {
+        let mut stdout = std::io::stdout().lock();
+        // Nobody looks any more: the boot goes on to its verdict all the same.
+        let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
+    };
+    let interactive = std::io::stdin().is_terminal();
+    let outcome = if interactive {
+        boot.run_on_terminal(&environment, show)?
+    } else {
+        boot.run_watched(&environment, show)?
+    };
+    Ok(ExitCode::from(conclude(&outcome, interactive)))
+}
+
+/// The exit code, after saying what it is for where the console did not say so.
+fn conclude(outcome: &Outcome, interactive: bool) -> u8 {
+    let complaint = outcome.messages.trim_end();
+    if !complaint.is_empty() {
+        anstream::eprintln!("{complaint}");
+    }
+    if outcome.output.is_empty() && !complaint.is_empty() && outcome.exit == Exit::Code(1) {
+        return WRONG_COMMAND_LINE;
+    }
+    if interactive && outcome.exit == Exit::Code(0) && outcome.output.trim_end().ends_with(LEFT) {
+        return 0;
+    }
+    if let Exit::TimedOut { diagnosis } = &outcome.exit {
+        anstream::eprintln!("{diagnosis}");
+    }
+    let verdict = judge(outcome, &Expectation::Demo).verdict;
+    if matches!(verdict, Verdict::Wrong(_) | Verdict::Hung) {
+        let bad = style::BAD;
+        anstream::eprintln!("{bad}{verdict}{bad:#}");
+    }
+    verdict.exit_code()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn outcome(output: &str, messages: &str, exit: Exit) -> Outcome {
+        let (output, messages) = (output.to_owned(), messages.to_owned());
+        Outcome {
+            output,
+            messages,
+            exit,
+            duration: Duration::ZERO,
         }
-    })
+    }
+
+    #[test]
+    fn the_exit_code_is_the_kernels() {
+        for (verdict, code, expected) in [
+            ("verdict: pass\n", 0, 0),
+            ("verdict: crash: a page fault\n", 3, 3),
+            ("verdict: refused: too little memory\n", 5, 5),
+        ] {
+            assert_eq!(
+                conclude(&outcome(verdict, "", Exit::Code(code)), false),
+                expected,
+                "{verdict}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pass_needs_both_the_line_and_the_code() {
+        for (said, code) in [
+            ("hello\n", 0),
+            ("verdict: pass\n", 3),
+            ("verdict: crash: a page fault\n", 0),
+            ("", 0),
+        ] {
+            assert_eq!(
+                conclude(&outcome(said, "", Exit::Code(code)), false),
+                1,
+                "{said:?} and {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn leaving_is_no_failure_on_a_terminal_only() {
+        let left = outcome("> \nQEMU: Terminated\n\r", "", Exit::Code(0));
+        assert_eq!(conclude(&left, true), 0);
+        assert_eq!(conclude(&left, false), 1);
+    }
+
+    #[test]
+    fn a_hang_and_a_machine_that_qemu_does_not_have_have_codes_of_their_own() {
+        let hung = Exit::TimedOut {
+            diagnosis: "hart 0 at idle".to_owned(),
+        };
+        assert_eq!(conclude(&outcome("hello\n", "", hung), false), 4);
+        let refused = outcome(
+            "",
+            "qemu-system-riscv64: unsupported machine type\n",
+            Exit::Code(1),
+        );
+        assert_eq!(conclude(&refused, false), 2);
+    }
 }

@@ -12,7 +12,7 @@ pub mod plan;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::environment::{self, Core, Missing, Need, Survey};
+use crate::environment::{self, Missing, Need, Survey};
 use crate::progress;
 
 use packages::{Packages, Sources};
@@ -53,6 +53,12 @@ pub fn put_in_place(needs: &[Need]) -> Result<(), Missing> {
 /// How `needs` could be put in place on this machine, in words: what [`put_in_place`] says where it may do nothing.
 pub fn advice(survey: &Survey, needs: &[Need]) -> String {
     plan::advice(&gather(survey, needs.to_vec(), &History::default()))
+}
+
+/// The command that gets gdb, where it is known.
+pub fn gdb_advice() -> Option<String> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    plan::gdb_command(&System::new(std::env::consts::OS, &release)).map(str::to_owned)
 }
 
 /// What was tried so far.
@@ -217,28 +223,4 @@ fn last_lines(text: &str, count: usize) -> String {
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(count)..].join("; ")
-}
-
-impl Survey {
-    /// Whether the machine lacks `need`.
-    pub fn lacks(&self, need: Need) -> bool {
-        let companion = |name| {
-            self.compiler()
-                .and_then(|compiler| compiler.companion(name))
-                .is_none()
-        };
-        match need {
-            Need::Core => self
-                .compilers
-                .iter()
-                .all(|compiler| compiler.core == Core::Absent),
-            Need::Linker | Need::Qemu => self
-                .environment()
-                .is_err_and(|missing| missing.needs.contains(&need)),
-            Need::Rustfmt => {
-                !self.cargo.with_file_name("cargo-fmt").is_file() && companion("cargo-fmt")
-            }
-            Need::Clippy => companion("cargo-clippy"),
-        }
-    }
 }

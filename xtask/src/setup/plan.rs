@@ -597,3 +597,18 @@ fn qemu_command(system: &System) -> Option<&'static str> {
         System::Other => None,
     }
 }
+
+/// How systems install a gdb that knows RISC-V.
+pub fn gdb_command(system: &System) -> Option<&'static str> {
+    match system {
+        System::MacOs => Some("brew install riscv64-elf-gdb"),
+        System::Debian(_) | System::DebianLike => Some("sudo apt-get install gdb-multiarch"),
+        System::Linux(words) => words.iter().find_map(|word| match word.as_str() {
+            "fedora" | "rhel" => Some("sudo dnf install gdb"),
+            "arch" => Some("sudo pacman -S riscv64-elf-gdb"),
+            "alpine" => Some("sudo apk add gdb-multiarch"),
+            _ => None,
+        }),
+        System::Other => None,
+    }
+}
