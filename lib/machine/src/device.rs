@@ -6,7 +6,7 @@ use crate::blob::{Lineage, Node, entries, refers, texts};
 use crate::{Context, Machine, PhysicalRange};
 
 /// How many nodes with a known `compatible` are looked at; so damage cannot make this take long.
-const MAXIMUM_CANDIDATES: usize = 128;
+const MAXIMUM_CANDIDATES: usize = 64;
 
 /// A UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,10 @@ const DEVICES: [(&str, Device); 18] = [
 ];
 
 impl Device {
-    fn known_as(compatible: &str) -> Option<Self> {
-        let mut known = DEVICES.iter().filter(|(name, _)| *name == compatible);
+    fn known_as(compatible: &[u8]) -> Option<Self> {
+        let mut known = DEVICES
+            .iter()
+            .filter(|(name, _)| name.as_bytes() == compatible);
         known.next().map(|&(_, device)| device)
     }
 }

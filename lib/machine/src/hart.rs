@@ -1,7 +1,8 @@
 //! Harts and what they can do.
 
 use bitflags::Flags as _;
-use core::{fmt, num::NonZero};
+use core::num::NonZero;
+use core::{fmt, slice};
 
 use crate::blob::{Node, texts};
 use crate::{Error, Machine};
@@ -106,27 +107,26 @@ bitflags::bitflags! {
 
 impl Extensions {
     /// The extension of this name, in either case, or none.
-    fn named(name: &str) -> Self {
+    fn named(name: &[u8]) -> Self {
         let mut flags = Self::FLAGS.iter();
-        let flag = flags.find(|flag| flag.name().eq_ignore_ascii_case(name));
+        let flag = flags.find(|flag| flag.name().as_bytes().eq_ignore_ascii_case(name));
         flag.map_or(Self::empty(), |flag| *flag.value())
     }
 
     /// Reads an ISA string such as `rv64imafdc_zicboz_sstc1p0` (unprivileged specification, "ISA
     /// Extension Naming Conventions"): letters, then names with underscores between; any of them
     /// may have a version, which is dropped.
-    fn from_isa(isa: &str) -> Self {
+    fn from_isa(isa: &[u8]) -> Self {
         let isa = isa.get(4..).unwrap_or_default();
         // The first name may follow the letters without an underscore.
-        let letters_end = isa.find(['_', 'z', 'x', 'Z', 'X']).unwrap_or(isa.len());
-        let (letters, names) = isa.split_at(letters_end);
-        let letters = letters.chars().map(|letter| match letter {
-            'g' | 'G' => Self::I | Self::M | Self::A | Self::F | Self::D,
-            letter => Self::named(letter.encode_utf8(&mut [0; 4])),
+        let letters_end = isa.iter().position(|byte| b"_zxZX".contains(byte));
+        let (letters, names) = isa.split_at(letters_end.unwrap_or(isa.len()));
+        let letters = letters.iter().map(|letter| match letter {
+            b'g' | b'G' => Self::I | Self::M | Self::A | Self::F | Self::D,
+            letter => Self::named(slice::from_ref(letter)),
         });
-        let names = names
-            .split('_')
-            .filter_map(|name| name.split(char::is_numeric).next());
+        let names = names.split(|&byte| byte == b'_');
+        let names = names.filter_map(|name| name.split(u8::is_ascii_digit).next());
         letters.chain(names.map(Self::named)).collect()
     }
 
@@ -134,7 +134,9 @@ impl Extensions {
     fn of(cpu: &Node) -> Self {
         match cpu.property("riscv,isa-extensions") {
             Some(list) => texts(list).map(Self::named).collect(),
-            None => cpu.text("riscv,isa").map_or(Self::empty(), Self::from_isa),
+            None => cpu
+                .text("riscv,isa")
+                .map_or(Self::empty(), |isa| Self::from_isa(isa.as_bytes())),
         }
     }
 }

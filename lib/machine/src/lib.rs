@@ -38,13 +38,13 @@ pub use report::{Error, Warning};
 use blob::{Cells, Node, Tree, entries, entry_size};
 
 /// Banks that are kept, after those that touch were joined.
-pub const MAXIMUM_BANKS: usize = 63;
+pub const MAXIMUM_BANKS: usize = 31;
 /// Harts that are kept, the disabled ones included.
-pub const MAXIMUM_HARTS: usize = 64;
+pub const MAXIMUM_HARTS: usize = 32;
 /// Interrupt controllers that are kept; a machine has one, or one for each NUMA node.
-pub const MAXIMUM_PLICS: usize = 8;
+pub const MAXIMUM_PLICS: usize = 4;
 /// Warnings that are kept; the others are counted.
-pub const MAXIMUM_WARNINGS: usize = 16;
+pub const MAXIMUM_WARNINGS: usize = 8;
 
 /// A machine as its device tree describes it. Made by [`Machine::discover`] only, so it keeps what the fields promise.
 #[derive(Clone)]
@@ -76,8 +76,8 @@ pub struct Machine<'a> {
     reserved_memory: Option<Node<'a>>,
 }
 
-// Kernel stacks have 16 KiB, and a value on its way into a static may be on one twice.
-const _: () = assert!(size_of::<Machine>() <= 6 * 1024);
+// Kernel stacks have 16 KiB, and a value on its way into a static is there more than once.
+const _: () = assert!(size_of::<Machine>() <= 3 * 1024);
 
 impl<'a> Machine<'a> {
     /// Reads a flattened device tree.
@@ -114,13 +114,13 @@ impl<'a> Machine<'a> {
                     machine.read_memory(&node, cells);
                 }
             } else if node.is_called("cpus") {
-                machine.cpus = Some(node);
+                machine.cpus = machine.cpus.or(Some(node));
             } else if node.is_called("chosen") {
-                chosen = Some(node);
+                chosen = chosen.or(Some(node));
             } else if node.is_called("aliases") {
-                aliases = Some(node);
+                aliases = aliases.or(Some(node));
             } else if node.is_called("reserved-memory") {
-                machine.reserved_memory = Some(node);
+                machine.reserved_memory = machine.reserved_memory.or(Some(node));
             }
         }
         if machine.banks.is_empty() {
