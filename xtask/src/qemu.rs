@@ -4,10 +4,12 @@
 //! that started it ends, however it ends; elsewhere Ctrl-C reaches it as a member of the terminal's foreground group.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use wait_timeout::ChildExt;
@@ -96,17 +98,18 @@ impl Boot {
     /// # Errors
     /// When QEMU cannot be started.
     pub fn run(&self, environment: &Environment) -> Result<Outcome, Error> {
-        self.run_watched(environment, |_| ())
+        self.run_watched(environment, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`run`](Boot::run), and calls `watch` with each piece of output as it comes.
+    /// Like [`run`](Boot::run), and calls `watch` with each piece of output as it comes. Once that breaks, the time is
+    /// up: it is for boots that are to hang.
     ///
     /// # Errors
     /// When QEMU cannot be started.
     pub fn run_watched(
         &self,
         environment: &Environment,
-        watch: impl FnMut(&[u8]) + Send,
+        watch: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
     ) -> Result<Outcome, Error> {
         // In a folder of its own, that nobody else may enter; its path has to be short.
         let folder = tempfile::Builder::new().prefix("16-os-").tempdir()?;
@@ -114,32 +117,38 @@ impl Boot {
         let mut command = self.command(environment);
         command
             .args(["-serial", "stdio", "-monitor"])
-            .arg(format!("unix:{},server=on,wait=off", monitor.display()));
-        command.stdin(if self.input.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        });
-        finish(command, self.input.as_deref(), watch, |child| {
-            self.wait(child, &monitor)
+            .arg(format!("unix:{},server=on,wait=off", monitor.display()))
+            .stdin(if self.input.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            });
+        finish(command, self.input.as_deref(), watch, |child, signs| {
+            self.wait(child, signs, &monitor)
         })
     }
 
     /// Boots with the user's terminal as the console, for as long as the user likes. Ctrl-A X leaves QEMU, and Ctrl-A C
-    /// goes to its monitor. `watch` is called with each piece of output, and shows it.
+    /// goes to its monitor. `show` is called with each piece of output.
     ///
     /// # Errors
     /// When QEMU cannot be started.
     pub fn run_on_terminal(
         &self,
         environment: &Environment,
-        watch: impl FnMut(&[u8]) + Send,
+        mut show: impl FnMut(&[u8]) + Send,
     ) -> Result<Outcome, Error> {
         let mut command = self.command(environment);
         command
             .args(["-serial", "mon:stdio"])
             .stdin(Stdio::inherit());
-        finish(command, None, watch, |child| child.wait().map(Exit::from))
+        let watch = |piece: &[u8]| {
+            show(piece);
+            ControlFlow::Continue(())
+        };
+        finish(command, None, watch, |child, _| {
+            child.wait().map(Exit::from)
+        })
     }
 
     fn command(&self, environment: &Environment) -> Command {
@@ -152,12 +161,21 @@ impl Boot {
         command
     }
 
-    fn wait(&self, child: &mut Child, monitor: &Path) -> std::io::Result<Exit> {
-        let mut status = child.wait_timeout(self.timeout)?;
-        if status.is_none() && host_is_overloaded() {
-            status = child.wait_timeout(self.timeout)?;
+    /// Waits for the end, or until somebody has seen enough, or until the time is up.
+    fn wait(
+        &self,
+        child: &mut Child,
+        signs: &Receiver<SeenEnough>,
+        monitor: &Path,
+    ) -> std::io::Result<Exit> {
+        let mut sign = signs.recv_timeout(self.timeout);
+        if sign == Err(RecvTimeoutError::Timeout) && host_is_overloaded() {
+            sign = signs.recv_timeout(self.timeout);
         }
-        if let Some(status) = status {
+        // The output has ended: QEMU is about to.
+        if sign == Err(RecvTimeoutError::Disconnected)
+            && let Some(status) = child.wait_timeout(self.timeout)?
+        {
             return Ok(Exit::from(status));
         }
         let diagnosis = crate::hang::diagnose(monitor, &self.image);
@@ -168,18 +186,24 @@ impl Boot {
     }
 }
 
-/// Starts QEMU, gives it its input, collects what it says and waits for its end.
+/// The sign of who watches the output that the rest of it does not matter.
+#[derive(Debug, PartialEq, Eq)]
+struct SeenEnough;
+
+/// Starts QEMU, gives it its input, collects what it says and has `wait` wait for its end. The signs that `wait` gets
+/// are disconnected when the output ends.
 fn finish(
     mut command: Command,
     input: Option<&[u8]>,
-    watch: impl FnMut(&[u8]) + Send,
-    wait: impl FnOnce(&mut Child) -> std::io::Result<Exit>,
+    mut watch: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    wait: impl FnOnce(&mut Child, &Receiver<SeenEnough>) -> std::io::Result<Exit>,
 ) -> Result<Outcome, Error> {
     let started = Instant::now();
     let mut child = command.spawn()?;
     let stdin = child.stdin.take();
     let stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
+    let (sender, signs) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
@@ -187,9 +211,16 @@ fn finish(
                 let _ = stdin.write_all(input);
             }
         });
-        let output = scope.spawn(|| collect(stdout, watch));
+        let output = scope.spawn(move || {
+            collect(stdout, |piece| {
+                if watch(piece).is_break() {
+                    // Nobody waits for it any more when the boot is over.
+                    let _ = sender.send(SeenEnough);
+                }
+            })
+        });
         let messages = scope.spawn(|| collect(stderr, |_| ()));
-        let exit = wait(&mut child);
+        let exit = wait(&mut child, &signs);
         if exit.is_err() {
             // The threads wait for the end of the output.
             let _ = child.kill();

@@ -3,6 +3,7 @@
 //! The exit code is the kernel's, but only where its last line agrees with it: see [`verdict`](crate::verdict).
 
 use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use crate::environment;
@@ -81,7 +82,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let outcome = if interactive {
         boot.run_on_terminal(&environment, show)?
     } else {
-        boot.run_watched(&environment, show)?
+        boot.run_watched(&environment, |piece| {
+            show(piece);
+            ControlFlow::Continue(())
+        })?
     };
     Ok(ExitCode::from(conclude(&outcome, interactive)))
 }
