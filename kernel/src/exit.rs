@@ -4,8 +4,7 @@
 //! second request in flight would decide the code at random. Without such a device SBI is all there is, and QEMU's code is 0 then;
 //! so the last line of every run is its verdict, and the harness believes nothing less than both.
 
-use core::fmt;
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address::VirtualAddress;
@@ -68,8 +67,8 @@ pub fn decide() {
 pub fn pass(details: fmt::Arguments<'_>) -> ! {
     decide();
     println!("verdict: pass{details}");
-    let error = sbi::shut_down(false);
-    println!("the firmware does not power off: {error}");
+    // Returns only where the firmware cannot (QEMU's sifive_u): the verdict is out, and nothing may follow it.
+    sbi::shut_down(false);
     boot::park()
 }
 

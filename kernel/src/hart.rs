@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use machine::{HartId, Machine};
 use protocols::{Arrival, Letter, Mailbox};
-use riscv::register::{sie, sip};
+use riscv::register::{sie, sip, time};
 
 use crate::address::PAGE;
 use crate::boot::{self, StartRecord};
@@ -26,9 +26,8 @@ pub const MAX_CPUS: usize = 8;
 /// Bytes of every stack.
 pub const STACK_BYTES: usize = 16 * 1024;
 
-/// Ticks of the timebase are not known early; a started hart is given up after this many looks for it. Generous: a look costs
-/// tens of instructions, and a hart needs a few thousand to arrive.
-const ARRIVAL_LOOKS: usize = 200_000_000;
+/// How long a started hart is waited for, in seconds. It needs microseconds; a starved host may take longer.
+const ARRIVAL_SECONDS: u64 = 30;
 
 /// A hart's dense number: 0 for the boot hart, and below [`MAX_CPUS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -284,7 +283,7 @@ pub fn start_others(machine: &Machine<'_>) {
             println!("hart {id} is left out: the kernel has room for {MAX_CPUS} harts");
             continue;
         };
-        let started = start(hart, id);
+        let started = start(hart, id, machine.timebase.get().saturating_mul(ARRIVAL_SECONDS));
         if let Err(error) = &started {
             println!("hart {id} is left out: {error}");
         }
@@ -310,13 +309,15 @@ impl fmt::Display for StartError {
     }
 }
 
-fn start(hart: &'static Hart, id: HartId) -> Result<(), StartError> {
+/// Starts a hart and waits for it, for `patience` ticks of the timebase at the most.
+fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartError> {
     hart.settle(id);
     // SAFETY: this hart has not been started, so nobody reads its record (BOOT-2).
     unsafe { *hart.start.get() = StartRecord::new(hart) };
     let record = vm::physical_of_image(hart.start.get().addr());
     sbi::hart_start(id, boot::other_hart_entry(), record).map_err(StartError::Firmware)?;
-    for _ in 0..ARRIVAL_LOOKS {
+    let started_at = time::read64();
+    while time::read64().wrapping_sub(started_at) < patience {
         if hart.arrival.has_arrived() {
             return Ok(());
         }

@@ -1,9 +1,13 @@
 //! The first job: what the command line asks for.
 
+use core::fmt;
+
 use command_line::{CommandLine, Job};
 use machine::Machine;
 
 use crate::console::println;
+use crate::image::Section;
+use crate::vm::Mapping;
 use crate::{console, crash, exit, hart, sbi, vm};
 
 /// Does what the command line asks for, and ends the run.
@@ -29,22 +33,36 @@ pub fn run(machine: &Machine<'_>) -> ! {
 /// Says what was found, runs the quick self-tests, and powers off.
 fn demo(machine: &Machine<'_>) -> ! {
     println!("{machine}");
-    println!("firmware   {}", sbi::Firmware::ask());
-    println!("console    {}", console::description());
-    println!("harts up   {}", hart::all().count());
-    println!("mapped");
+    println!("firmware     {}", sbi::Firmware::ask());
+    println!("console      {}", console::description());
+    println!("harts up     {}", hart::all().count());
+    let mut stacks = 0;
     vm::for_each_mapping(|mapping| {
-        println!(
-            "  {} .. {:#018x}  {}  {:>9} KiB  to {}",
-            mapping.start,
-            mapping.start.0 + (mapping.size - 1),
-            mapping.rights,
-            mapping.size / 1024,
-            mapping.physical
-        );
+        let Mapping { start, size, rights, .. } = *mapping;
+        let what = match Section::of(start.0) {
+            _ if hart::stack_at(start.0).is_some() => {
+                stacks += 1;
+                return;
+            }
+            Some(section) => section.name(),
+            None if start >= vm::DEVICES => "a device's registers",
+            None => "memory with the device tree",
+        };
+        println!("mapped       {start}  {rights}  {}  {what}", Kibibytes(size));
     });
+    println!("and          {stacks} stacks of {}, each above an unmapped page", Kibibytes(hart::STACK_BYTES));
     #[cfg(feature = "selftest")]
     crate::selftest::run_quick();
     #[cfg(not(feature = "selftest"))]
     exit::pass(format_args!(""))
+}
+
+/// A size as people read it.
+struct Kibibytes(usize);
+
+impl fmt::Display for Kibibytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = if self.0 < 1 << 20 { (self.0 >> 10, "KiB") } else { (self.0 >> 20, "MiB") };
+        write!(f, "{number:>4} {unit}")
+    }
 }

@@ -121,11 +121,10 @@ pub fn send_ipi(id: HartId) -> Result<(), Error> {
 }
 
 /// Powers the machine off; with `failed`, for the reason "system failure" (SBI 10.1). Returns only if the firmware cannot.
-pub fn shut_down(failed: bool) -> Error {
-    let returned =
-        if failed { sbi_rt::system_reset(Shutdown, SystemFailure) } else { sbi_rt::system_reset(Shutdown, NoReason) };
-    match result(returned) {
-        Err(error) => error,
-        Ok(_) => Error(-1),
+pub fn shut_down(failed: bool) {
+    if failed {
+        sbi_rt::system_reset(Shutdown, SystemFailure);
+    } else {
+        sbi_rt::system_reset(Shutdown, NoReason);
     }
 }

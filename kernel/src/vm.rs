@@ -32,7 +32,8 @@ const DEVICE_ROOT_INDEX: usize = 384;
 
 /// Where physical address 0 stands in the direct map.
 const DIRECT_MAP: usize = root_address(DIRECT_MAP_ROOT_INDEX);
-const DEVICES: usize = root_address(DEVICE_ROOT_INDEX);
+/// Where devices are mapped, and everything above them but the image.
+pub const DEVICES: VirtualAddress = VirtualAddress(root_address(DEVICE_ROOT_INDEX));
 
 const VALID: usize = 1 << 0;
 const READ: usize = 1 << 1;
@@ -139,7 +140,7 @@ pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
     link(ROOT, DEVICE_ROOT_INDEX, DEVICE_MIDDLE);
     link(DEVICE_MIDDLE, 0, DEVICE_LOWEST);
     riscv::asm::sfence_vma_all();
-    Ok(VirtualAddress(DEVICES + slot * PAGE + registers.start % PAGE))
+    Ok(VirtualAddress(DEVICES.0 + slot * PAGE + registers.start % PAGE))
 }
 
 /// Makes an entry of one boot table point to another: valid, and every other bit zero, as non-leaf entries must be.
