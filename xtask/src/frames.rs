@@ -9,13 +9,14 @@
 //! included, counts as a move that cannot be told. The code is read in a straight line and every move down is added up:
 //! compiled functions move `sp` down in their prologue and nowhere else, and for others the sum is an upper bound.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ::symbols::Kind;
 use object::LittleEndian as LE;
 use object::elf::SHF_EXECINSTR;
-use object::read::elf::{ElfFile64, SectionHeader};
-use object::{Object, ObjectSection};
+use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader};
+use object::{Object, ObjectSection, ObjectSymbol, SectionIndex};
 
 use crate::symbols::{self, definitions};
 
@@ -129,7 +130,8 @@ pub fn check(elf: &Path, limit: u64, assembly: &[&str]) -> Result<Vec<Frame>, Er
     }
 }
 
-/// The frames of all code in an image, the largest first; code that no symbol names is called after its address.
+/// The frames of all code in an image, the largest first; code that no symbol names is called after its address. Data
+/// among the code is passed over where the assembler marked it.
 ///
 /// # Errors
 /// [`Error::Image`] and [`Error::Instruction`].
@@ -146,33 +148,38 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
         {
             continue;
         }
-        let (code, start) = (
-            section.data().map_err(symbols::Error::from)?,
-            section.address(),
-        );
-        let end = start + code.len() as u64;
-        let part = |from: u64, to: u64| &code[(from - start) as usize..(to - start) as usize];
+        let code = section.data().map_err(symbols::Error::from)?;
+        let (start, end) = (section.address(), section.address() + code.len() as u64);
+        let data = data_in(&elf, section.index(), end);
+        let mut read = |name: String, from: u64, to: u64| -> Result<(), Error> {
+            let mut reader = Reader::new(name, from);
+            let mut at = from;
+            // The end serves as a last, empty range of data.
+            for data in data
+                .iter()
+                .filter(|data| data.end > from)
+                .chain([&(to..to)])
+            {
+                let stop = data.start.clamp(at, to);
+                reader.read(at, &code[(at - start) as usize..(stop - start) as usize])?;
+                at = data.end.clamp(at, to);
+            }
+            frames.push(reader.frame);
+            Ok(())
+        };
         let mut at = start;
         for symbol in functions
             .iter()
             .filter(|symbol| (start..end).contains(&symbol.address))
         {
             if at < symbol.address {
-                frames.push(frame(
-                    format!("code at {at:#x}"),
-                    at,
-                    part(at, symbol.address),
-                )?);
+                read(format!("code at {at:#x}"), at, symbol.address)?;
             }
             at = end.min(symbol.address + symbol.size);
-            frames.push(frame(
-                symbol.name.clone(),
-                symbol.address,
-                part(symbol.address, at),
-            )?);
+            read(symbol.name.clone(), symbol.address, at)?;
         }
         if at < end {
-            frames.push(frame(format!("code at {at:#x}"), at, part(at, end))?);
+            read(format!("code at {at:#x}"), at, end)?;
         }
     }
     frames.sort_by(|a, b| {
@@ -183,59 +190,111 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
     Ok(frames)
 }
 
+/// The ranges of a section, up to `end`, that the assembler marked as data: each from a symbol `$d` to the next `$x`.
+fn data_in(elf: &ElfFile64<LE>, section: SectionIndex, end: u64) -> Vec<Range<u64>> {
+    let of_section = |symbol: &ElfSymbol64<LE>| symbol.section_index() == Some(section);
+    let mut marks: Vec<(u64, bool)> = Vec::new();
+    for symbol in elf.symbols().filter(of_section) {
+        match symbol.name_bytes() {
+            Ok(name) if name.starts_with(b"$d") => marks.push((symbol.address(), true)),
+            Ok(name) if name.starts_with(b"$x") => marks.push((symbol.address(), false)),
+            _ => {}
+        }
+    }
+    // Of two marks in one place, the code counts.
+    marks.sort_by_key(|&(address, is_data)| (address, !is_data));
+    let ends = marks
+        .iter()
+        .skip(1)
+        .map(|(address, _)| *address)
+        .chain([end]);
+    let ranges = marks
+        .iter()
+        .zip(ends)
+        .filter(|((start, is_data), end)| *is_data && start < end);
+    ranges.map(|((start, _), end)| *start..end).collect()
+}
+
 /// What `code`, the whole of a function at `address`, does to the stack pointer.
 ///
 /// # Errors
 /// [`Error::Instruction`].
 pub fn frame(function: String, address: u64, code: &[u8]) -> Result<Frame, Error> {
-    let mut frame = Frame {
-        function,
-        address,
-        bytes: 0,
-        untold: Vec::new(),
-    };
-    let mut registers = [Value::Unknown; 32];
-    let mut rest = code;
-    while let Some(parcel) = rest.first_chunk::<2>() {
-        let at = address + (code.len() - rest.len()) as u64;
-        let parcel = u16::from_le_bytes(*parcel);
-        let effect = match (parcel & 0b11, rest.first_chunk::<4>()) {
-            (0b11, Some(word)) if parcel & 0b11100 != 0b11100 => {
-                rest = &rest[4..];
-                decode(u32::from_le_bytes(*word))
-            }
-            (0b11, _) => {
-                return Err(Error::Instruction {
-                    address: at,
-                    function: frame.function,
-                    parcel,
-                });
-            }
-            _ => {
-                rest = &rest[2..];
-                decode_compressed(parcel)
-            }
+    let mut reader = Reader::new(function, address);
+    reader.read(address, code)?;
+    Ok(reader.frame)
+}
+
+/// A function, as far as it was read.
+struct Reader {
+    frame: Frame,
+    registers: [Value; 32],
+}
+
+impl Reader {
+    fn new(function: String, address: u64) -> Reader {
+        let frame = Frame {
+            function,
+            address,
+            bytes: 0,
+            untold: Vec::new(),
         };
+        Reader {
+            frame,
+            registers: [Value::Unknown; 32],
+        }
+    }
+
+    /// Reads on with `code`, which lies at `address`.
+    fn read(&mut self, address: u64, code: &[u8]) -> Result<(), Error> {
+        let mut rest = code;
+        while let Some(parcel) = rest.first_chunk::<2>() {
+            let at = address + (code.len() - rest.len()) as u64;
+            let parcel = u16::from_le_bytes(*parcel);
+            let effect = match (parcel & 0b11, rest.first_chunk::<4>()) {
+                (0b11, Some(word)) if parcel & 0b11100 != 0b11100 => {
+                    rest = &rest[4..];
+                    decode(u32::from_le_bytes(*word))
+                }
+                (0b11, _) => {
+                    let function = self.frame.function.clone();
+                    return Err(Error::Instruction {
+                        address: at,
+                        function,
+                        parcel,
+                    });
+                }
+                _ => {
+                    rest = &rest[2..];
+                    decode_compressed(parcel)
+                }
+            };
+            self.apply(effect, at);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: Effect, at: u64) {
+        let bytes = self.frame.bytes;
         match effect {
             Effect::Nothing => {}
             Effect::Leave => {
-                let kept = registers[usize::from(FRAME_POINTER)];
-                registers = [Value::Unknown; 32];
+                let kept = self.registers[usize::from(FRAME_POINTER)];
+                self.registers = [Value::Unknown; 32];
                 if let Value::Frame(_) = kept {
-                    registers[usize::from(FRAME_POINTER)] = kept;
+                    self.registers[usize::from(FRAME_POINTER)] = kept;
                 }
             }
-            Effect::Write(SP, source) => match taken(source, &registers, frame.bytes) {
-                Some(bytes) => frame.bytes = frame.bytes.max(bytes),
-                None => frame.untold.push(at),
+            Effect::Write(SP, source) => match taken(source, &self.registers, bytes) {
+                Some(taken) => self.frame.bytes = bytes.max(taken),
+                None => self.frame.untold.push(at),
             },
             Effect::Write(register, source) => {
                 let register = usize::from(register);
-                registers[register] = value(register, source, &registers, frame.bytes);
+                self.registers[register] = value(register, source, &self.registers, bytes);
             }
         }
     }
-    Ok(frame)
 }
 
 /// What is known of a register.
@@ -327,6 +386,14 @@ fn value(register: usize, source: Source, registers: &[Value; 32], taken: u64) -
             _ => Value::Unknown,
         },
         Source::ShiftRight(SP, bits) => Value::Shifted(bits),
+        Source::ShiftLeft(from, bits) => match of(from) {
+            Value::Constant(constant) => Value::Constant(constant << bits),
+            _ => Value::Unknown,
+        },
+        Source::ShiftRight(from, bits) => match of(from) {
+            Value::Constant(constant) => Value::Constant((constant as u64 >> bits) as i64),
+            _ => Value::Unknown,
+        },
         // The caller's frame pointer comes back from the stack in each of a function's exits; the code behind one of
         // them has its own still.
         Source::Memory if register == usize::from(FRAME_POINTER) => registers[register],
@@ -388,6 +455,10 @@ fn decode_compressed(parcel: u16) -> Effect {
             Effect::Write(SP, Source::Add(SP, up - (bit(12) << 9)))
         }
         (1, 3) => Effect::Write(to, Source::Constant(immediate << 12)),
+        (1, 4) if bits(11, 10) == 0 => Effect::Write(
+            high,
+            Source::ShiftRight(high, (bit(12) << 5 | bits(6, 2)) as u32),
+        ),
         (1, 4) => Effect::Write(high, Source::Other),
         (1, _) => Effect::Leave,
         (2, 0) => Effect::Write(
@@ -460,6 +531,20 @@ mod tests {
             0x8082, // ret
         ]);
         assert_eq!((added.bytes, added.untold), (16 + 5 * 4_096 - 16, vec![]));
+        let shifted = of(&[
+            0x7141,      // addi sp, sp, -496
+            0x1b80,      // addi s0, sp, 496
+            0x46b5,      // li a3, 13
+            0x06a6,      // slli a3, a3, 9
+            0x40d1_0133, // sub sp, sp, a3
+            0x82a5,      // srli a3, a3, 9
+            0x40d1_0133, // sub sp, sp, a3
+            0x4535,      // li a0, 13
+            0x0526,      // slli a0, a0, 9
+            0x912a,      // add sp, sp, a0
+            0x8082,      // ret
+        ]);
+        assert_eq!((shifted.bytes, shifted.untold), (496 + 6_656 + 13, vec![]));
     }
 
     #[test]

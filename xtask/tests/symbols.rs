@@ -10,6 +10,7 @@ use object::elf::*;
 use object::{Endianness, LittleEndian, read::elf::ElfFile64};
 use symbols::build::{self, placeholder};
 use symbols::{Kind, Table};
+use xtask::frames::frames;
 use xtask::symbols::{Error, definitions, insert, inserted, prove};
 
 const TEXT: u64 = 0xffff_ffff_8020_0000;
@@ -416,4 +417,44 @@ fn the_output_appears_whole_or_not_at_all() {
         .unwrap_err()
         .to_string();
     assert!(missing.starts_with("/nonexistent/kernel: "), "{missing}");
+}
+
+#[test]
+fn data_among_the_code_has_no_frame_and_code_behind_it_has() {
+    let mut text = vec![0; 0x200];
+    text[0x20..0x22].copy_from_slice(&0x1141_u16.to_le_bytes()); // addi sp, sp, -16
+    text[0x24..0x28].fill(0xff); // no instruction
+    text[0x28..0x2a].copy_from_slice(&0x1101_u16.to_le_bytes()); // addi sp, sp, -32
+    text[0x100..0x102].copy_from_slice(&0x1141_u16.to_le_bytes()); // the same, in no function
+    let image = |marks: &[Linked]| {
+        let symbols = [marks, &[function("mixed", 0x20, 0x10)]].concat();
+        linked_with(&symbols, |it| {
+            let section = it
+                .sections
+                .iter_mut()
+                .find(|it| it.name.as_slice() == b".text")
+                .unwrap();
+            section.data = SectionData::Data(text.clone().into());
+        })
+    };
+    let marked = [("$d", STB_LOCAL, 0x24), ("$x", STB_LOCAL, 0x28)]
+        .map(|(name, bind, at)| label(name, bind, at));
+    let frames = frames(&image(&marked)).unwrap();
+    let frames: Vec<_> = frames
+        .iter()
+        .map(|it| (it.function.as_str(), it.address - TEXT, it.bytes))
+        .collect();
+    assert_eq!(
+        frames,
+        [
+            ("mixed", 0x20, 48),
+            ("code at 0xffffffff80200030", 0x30, 16),
+            ("code at 0xffffffff80200000", 0, 0)
+        ]
+    );
+    let error = xtask::frames::frames(&image(&[])).unwrap_err().to_string();
+    assert!(
+        error.starts_with("0xffffffff80200024, in mixed, is no instruction"),
+        "{error}"
+    );
 }
