@@ -4,6 +4,7 @@ use core::hint::black_box;
 
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
+use crate::console::println;
 use crate::{console, image};
 
 /// A way to crash, registered where it is written.
@@ -162,8 +163,9 @@ fn doublefault() {
     panic!("{Faulty}");
 }
 
-crash_kind!(claim 11, harts 1, "hang", hang, "never ends", "crash::hang,job::run");
+crash_kind!(claim 11, harts 1, "hang", hang, "this boot never ends", "crash::hang,job::run");
 fn hang() {
+    println!("this boot never ends");
     while black_box(true) {
         core::hint::spin_loop();
     }
