@@ -196,7 +196,7 @@ fn list(needs: &[Need]) -> String {
 pub struct Survey {
     /// The cargo that started xtask.
     pub cargo: PathBuf,
-    /// The compilers, the preferred one first: cargo's own, then the distribution's. None older than [`OLDEST_RUSTC`].
+    /// The compilers, the preferred one first: cargo's own, then others in PATH. None older than [`OLDEST_RUSTC`].
     pub compilers: Vec<Compiler>,
     /// The newest lld in PATH, or `rust-lld` of one of the compilers.
     pub linker: Option<PathBuf>,
@@ -209,10 +209,7 @@ impl Survey {
     pub fn new() -> Survey {
         let cargo = cargo();
         let mut compilers: Vec<Compiler> = Vec::new();
-        for rustc in [own_rustc(&cargo), Some(PathBuf::from("/usr/bin/rustc"))]
-            .into_iter()
-            .flatten()
-        {
+        for rustc in own_rustc(&cargo).into_iter().chain(programs("rustc")) {
             let Some(compiler) = Compiler::ask(rustc) else {
                 continue;
             };
@@ -494,10 +491,14 @@ pub fn target_dir() -> PathBuf {
 
 /// The place of a program in PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+    programs(name).into_iter().next()
+}
+
+/// Every place of a program in PATH.
+fn programs(name: &str) -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let files = std::env::split_paths(&path).map(|folder| folder.join(name));
+    files.filter(|file| file.is_file()).collect()
 }
 
 /// Holds a lock among all processes of this user that ask for the same file, until the value is dropped. `None` where

@@ -95,7 +95,7 @@ pub struct Image {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Cargo or the compiler refused; the text is all that they said.
-    #[error("the kernel does not build\n{0}")]
+    #[error("cargo does not accept the kernel\n{0}")]
     Compile(String),
     /// The image was built and is not as it has to be.
     #[error("{name}: {text}")]
@@ -149,16 +149,20 @@ pub fn build(environment: &Environment, options: &Options) -> Result<Image, Erro
     Ok(image)
 }
 
-/// Runs the lints over the kernel crate as `options` would build it.
+/// Runs the lints over the kernel crate as `options` would build it, with `level` to say what a finding is:
+/// `--deny=warnings`. Gives what they said.
 ///
 /// # Errors
-/// [`Error::Compile`] with the warnings, when there is one.
-pub fn lint(environment: &Environment, lints: &Lints, options: &Options) -> Result<(), Error> {
+/// [`Error::Compile`] with the findings, when one is an error.
+pub fn lint(
+    environment: &Environment,
+    lints: &Lints,
+    options: &Options,
+    level: &str,
+) -> Result<String, Error> {
     let mut command = cargo(environment, options, &lints.cargo_clippy);
-    command
-        .env("CARGO", &environment.cargo)
-        .args(["--", "--deny", "warnings"]);
-    output(&mut command).map(|_| ())
+    command.env("CARGO", &environment.cargo).args(["--", level]);
+    output(&mut command)
 }
 
 /// Has cargo build the kernel crate.
