@@ -12,7 +12,7 @@ pub const NAME_LIMIT: usize = 255;
 pub struct Definition {
     /// As people shall read it; at most [`NAME_LIMIT`] bytes.
     pub name: String,
-    /// Its first byte's address.
+    /// Its first byte's address; less than 4 GiB behind the first symbol's.
     pub address: u64,
     /// In bytes; not 0, below 2 GiB.
     pub size: u64,
@@ -20,82 +20,86 @@ pub struct Definition {
     pub kind: Kind,
 }
 
-/// Why symbols do not make a table.
+/// A symbol that does not go into a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// This one's size is 0 or over 2 GiB, or its end lies past the last address.
-    Size(Definition),
-    /// This one's name is longer than [`NAME_LIMIT`].
-    Name(Definition),
-    /// The second starts before the first ends.
-    Overlap(Definition, Definition),
-    /// This one starts 4 GiB or more after the first.
-    Far(Definition),
-    /// All names together have more bytes, given here, than the 16 MiB an entry can point into.
-    Names(usize),
+pub struct Error {
+    /// Which one.
+    pub symbol: Definition,
+    /// What is wrong with it.
+    pub problem: &'static str,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Error::Size(it) => write!(f, "{} at {:#x} has {} bytes", it.name, it.address, it.size),
-            Error::Name(it) => write!(f, "the name {} has over {NAME_LIMIT} bytes", it.name),
-            Error::Overlap(a, b) => write!(
-                f,
-                "{} at {:#x} ({} bytes) reaches into {} at {:#x}",
-                a.name, a.address, a.size, b.name, b.address
-            ),
-            Error::Far(it) => write!(
-                f,
-                "{} at {:#x} is over 4 GiB from the first symbol",
-                it.name, it.address
-            ),
-            Error::Names(bytes) => write!(f, "{bytes} bytes of names, the limit is 16 MiB"),
-        }
+        let Definition {
+            name,
+            address,
+            size,
+            ..
+        } = &self.symbol;
+        let problem = self.problem;
+        write!(f, "{name} at {address:#x}, {size} bytes: {problem}")
     }
 }
 
 impl core::error::Error for Error {}
 
 /// The table of `symbols`, which may come in any order; the same symbols always give the same bytes.
+///
+/// # Errors
+/// The first symbol that the format cannot hold, or that starts before the one before it ends.
 pub fn table(symbols: &[Definition]) -> Result<Vec<u8>, Error> {
     let mut symbols: Vec<&Definition> = symbols.iter().collect();
     symbols.sort_by_key(|symbol| symbol.address);
-    for pair in symbols.windows(2) {
-        if pair[1].address - pair[0].address < pair[0].size {
-            return Err(Error::Overlap(pair[0].clone(), pair[1].clone()));
-        }
-    }
-
     let base = symbols.first().map_or(0, |first| first.address);
-    let (mut names, mut starts) = (String::new(), BTreeMap::new());
-    let mut entries = Vec::new();
-    for symbol in &symbols {
-        let offset =
-            u32::try_from(symbol.address - base).map_err(|_| Error::Far((*symbol).clone()))?;
-        let size = u32::try_from(symbol.size)
-            .ok()
-            .filter(|size| (1..DATA).contains(size));
-        let size = size.filter(|_| symbol.address.checked_add(symbol.size).is_some());
-        let size = size.ok_or_else(|| Error::Size((*symbol).clone()))?;
-        let length = u8::try_from(symbol.name.len()).map_err(|_| Error::Name((*symbol).clone()))?;
-        let start = *starts.entry(&symbol.name).or_insert_with(|| {
-            names.push_str(&symbol.name);
-            names.len() - symbol.name.len()
-        });
-        let start = u32::try_from(start)
-            .ok()
-            .filter(|start| *start <= NAME_START)
-            .ok_or(Error::Names(names.len()))?;
-        let kind = if symbol.kind == Kind::Data { DATA } else { 0 };
-        for word in [offset, size | kind, start | u32::from(length) << 24] {
+    let (mut entries, mut names, mut starts) = (Vec::new(), String::new(), BTreeMap::new());
+    let mut end = 0;
+    for &symbol in &symbols {
+        let Definition {
+            name,
+            address,
+            size,
+            kind,
+        } = symbol;
+        let offset = address - base;
+        let start = *starts.entry(name).or_insert(names.len());
+        let problem = [
+            (*address < end, "the symbol before reaches into it"),
+            (
+                offset > u32::MAX.into(),
+                "4 GiB or more behind the first symbol",
+            ),
+            (
+                *size == 0 || *size >= DATA.into(),
+                "no size, or 2 GiB or more",
+            ),
+            (
+                address.checked_add(*size).is_none(),
+                "its end is no address",
+            ),
+            (name.len() > NAME_LIMIT, "its name has over 255 bytes"),
+            (
+                start > NAME_START as usize,
+                "over 16 MiB of names before its own",
+            ),
+        ];
+        if let Some((_, problem)) = problem.into_iter().find(|(is_so, _)| *is_so) {
+            let symbol = symbol.clone();
+            return Err(Error { symbol, problem });
+        }
+        if start == names.len() {
+            names.push_str(name);
+        }
+        end = address + size;
+        let kind = if *kind == Kind::Data { DATA } else { 0 };
+        let name = start as u32 | (name.len() as u32) << 24;
+        for word in [offset as u32, *size as u32 | kind, name] {
             entries.extend(word.to_le_bytes());
         }
     }
 
     let size = ENTRIES + entries.len() + names.len();
-    let mut table = Vec::with_capacity(size);
-    table.extend(MAGIC);
+    let mut table = MAGIC.to_vec();
     for number in [size as u64, base, symbols.len() as u64] {
         table.extend(number.to_le_bytes());
     }

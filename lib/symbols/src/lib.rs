@@ -35,50 +35,35 @@ pub const MAGIC: [u8; 8] = *b"16OSSYMS";
 pub const HEADER: usize = 16;
 
 const ENTRIES: usize = 32;
+const ENTRY: usize = 12;
 const DATA: u32 = 1 << 31;
 const NAME_START: u32 = 0x00ff_ffff;
 
 /// Why bytes are no symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Fewer bytes than a header has; carries how many there are.
-    NoHeader(usize),
     /// Other first bytes than [`MAGIC`]; carries them.
     Magic([u8; 8]),
     /// The header as the link left it: the host inserted no table.
     NotInserted,
-    /// The size in the header, in bytes, does not fit the bytes given.
+    /// A table, or its header, has more bytes than there are, or too few to be one.
     Size {
-        /// What the header says.
+        /// Bytes that the table says it has, or that a header has.
         said: u64,
-        /// How many bytes there are.
+        /// How many there are.
         given: usize,
     },
-    /// More entries than the table has room for; carries their number.
+    /// More symbols than the table has room for; carries their number.
     Count(u64),
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Error::NoHeader(given) => write!(
-                f,
-                "a symbol table's header has {HEADER} bytes, here are {given}"
-            ),
-            Error::Magic(found) => write!(
-                f,
-                "no symbol table: it starts with \"{}\"",
-                found.escape_ascii()
-            ),
-            Error::NotInserted => write!(f, "no symbol table was inserted after the link"),
-            Error::Size { said, given } => write!(
-                f,
-                "the symbol table says it has {said} bytes, here are {given}"
-            ),
-            Error::Count(count) => write!(
-                f,
-                "the symbol table has no room for the {count} entries it claims"
-            ),
+            Error::Magic(found) => write!(f, "it starts with {}", found.escape_ascii()),
+            Error::NotInserted => write!(f, "no table was inserted after the link"),
+            Error::Size { said, given } => write!(f, "{said} bytes announced, {given} given"),
+            Error::Count(count) => write!(f, "no room for the {count} symbols announced"),
         }
     }
 }
@@ -122,19 +107,6 @@ impl fmt::Display for Location<'_> {
     }
 }
 
-/// Bytes that the table starting with `header` has in all, [`HEADER`] if none was inserted: where the image ends.
-pub fn size(header: &[u8; HEADER]) -> Result<u64, Error> {
-    let magic = double(header, 0).to_le_bytes();
-    match double(header, 8) {
-        _ if magic != MAGIC => Err(Error::Magic(magic)),
-        said if said < HEADER as u64 => Err(Error::Size {
-            said,
-            given: HEADER,
-        }),
-        said => Ok(said),
-    }
-}
-
 /// A symbol table, read where it lies.
 ///
 /// Having one proves that its header and entries lie within the bytes given. It does not prove that they are true: a
@@ -142,34 +114,41 @@ pub fn size(header: &[u8; HEADER]) -> Result<u64, Error> {
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     base: u64,
-    entries: &'a [[u8; 12]],
+    entries: &'a [[[u8; 4]; 3]],
     names: &'a [u8],
 }
 
 impl<'a> Table<'a> {
     /// The table at the start of `bytes`; whatever follows its size is ignored.
+    ///
+    /// # Errors
+    /// See [`Error`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         let given = bytes.len();
-        let said = size(bytes.first_chunk().ok_or(Error::NoHeader(given))?)?;
+        let &[magic, said, ref more @ ..] = bytes.as_chunks::<8>().0 else {
+            let said = HEADER as u64;
+            return Err(Error::Size { said, given });
+        };
+        if magic != MAGIC {
+            return Err(Error::Magic(magic));
+        }
+        let said = u64::from_le_bytes(said);
         if said == HEADER as u64 {
             return Err(Error::NotInserted);
         }
         let wrong = Error::Size { said, given };
-        let bytes = usize::try_from(said)
-            .ok()
-            .and_then(|said| bytes.get(..said))
-            .ok_or(wrong)?;
-        let body = bytes.get(ENTRIES..).ok_or(wrong)?;
-        let count = double(bytes, 24);
-        let entries = usize::try_from(count)
-            .ok()
-            .and_then(|count| count.checked_mul(12));
-        let (entries, names) = entries
-            .and_then(|size| body.split_at_checked(size))
-            .ok_or(Error::Count(count))?;
+        let &[base, count, ..] = more else {
+            return Err(wrong);
+        };
+        let body = bytes.get(ENTRIES..said as usize).ok_or(wrong)?;
+        let count = u64::from_le_bytes(count);
+        if count > (body.len() / ENTRY) as u64 {
+            return Err(Error::Count(count));
+        }
+        let (entries, names) = body.split_at(count as usize * ENTRY);
         Ok(Table {
-            base: double(bytes, 16),
-            entries: entries.as_chunks().0,
+            base: u64::from_le_bytes(base),
+            entries: entries.as_chunks().0.as_chunks().0,
             names,
         })
     }
@@ -178,11 +157,10 @@ impl<'a> Table<'a> {
     ///
     /// None where no symbol covers the address: a gap is not put down to the symbol before it.
     pub fn exact(&self, address: u64) -> Option<Location<'a>> {
+        let entries = self.entries;
         let offset = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let next = self
-            .entries
-            .partition_point(|entry| word(entry, 0) <= offset);
-        let symbol = self.symbol(self.entries.get(next.checked_sub(1)?)?)?;
+        let next = entries.partition_point(|[start, ..]| u32::from_le_bytes(*start) <= offset);
+        let symbol = self.symbol(entries.get(next.checked_sub(1)?)?)?;
         let offset = address.checked_sub(symbol.address)?;
         (offset < symbol.size).then_some(Location { symbol, offset })
     }
@@ -192,65 +170,39 @@ impl<'a> Table<'a> {
     /// It is looked up one byte before: a call to a function that never returns can be its caller's last instruction, and
     /// the return address then belongs to whatever comes next.
     pub fn return_site(&self, address: u64) -> Option<Location<'a>> {
-        let call = self.exact(address.checked_sub(1)?)?;
-        Some(Location {
-            offset: call.offset + 1,
-            ..call
-        })
+        let mut site = self.exact(address.checked_sub(1)?)?;
+        site.offset += 1;
+        Some(site)
     }
 
     /// Every symbol, by rising address.
-    pub fn symbols(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
-        let table = *self;
-        table
-            .entries
-            .iter()
-            .filter_map(move |entry| table.symbol(entry))
+    pub fn symbols(self) -> impl Iterator<Item = Symbol<'a>> {
+        let entries = self.entries.iter();
+        entries.filter_map(move |entry| self.symbol(entry))
     }
 
     /// The first symbol of exactly this name.
-    pub fn by_name(&self, name: &str) -> Option<Symbol<'a>> {
+    pub fn by_name(self, name: &str) -> Option<Symbol<'a>> {
         self.symbols().find(|symbol| symbol.name == name)
     }
 
     /// The symbols whose names start with `prefix`, by rising address.
-    pub fn by_prefix<'p>(&self, prefix: &'p str) -> impl Iterator<Item = Symbol<'a>> + use<'a, 'p> {
-        self.symbols()
-            .filter(move |symbol| symbol.name.starts_with(prefix))
+    pub fn by_prefix(self, prefix: &str) -> impl Iterator<Item = Symbol<'a>> {
+        let symbols = self.symbols();
+        symbols.filter(move |symbol| symbol.name.starts_with(prefix))
     }
 
     /// None for an entry that no writer makes.
-    fn symbol(&self, entry: &[u8; 12]) -> Option<Symbol<'a>> {
-        let (size, name) = (word(entry, 4), word(entry, 8));
-        let name = self
-            .names
-            .get((name & NAME_START) as usize..)?
-            .get(..(name >> 24) as usize)?;
+    fn symbol(&self, entry: &[[u8; 4]; 3]) -> Option<Symbol<'a>> {
+        let [offset, size, name] = entry.map(u32::from_le_bytes);
+        let (start, length) = ((name & NAME_START) as usize, (name >> 24) as usize);
+        let name = self.names.get(start..start + length)?;
+        let is_data = size & DATA != 0;
         Some(Symbol {
             name: core::str::from_utf8(name).ok()?,
-            address: self.base.checked_add(word(entry, 0).into())?,
+            address: self.base.checked_add(offset.into())?,
             size: (size & !DATA).into(),
-            kind: if size & DATA == 0 {
-                Kind::Code
-            } else {
-                Kind::Data
-            },
+            kind: if is_data { Kind::Data } else { Kind::Code },
         })
     }
-}
-
-/// The 32-bit number at `at`, 0 where there is none: every caller has bounded `at`.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-/// The 64-bit number at `at`, 0 where there is none: every caller has bounded `at`.
-fn double(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
