@@ -28,7 +28,12 @@ pub struct StartRecord {
 
 impl StartRecord {
     /// Of a hart that is not started.
-    pub const EMPTY: StartRecord = StartRecord { satp: 0, image_offset: 0, stack_top: 0, hart: 0 };
+    pub const EMPTY: StartRecord = StartRecord {
+        satp: 0,
+        image_offset: 0,
+        stack_top: 0,
+        hart: 0,
+    };
 
     /// What `hart` needs to enter on its own stack.
     pub fn new(hart: &'static Hart) -> StartRecord {
@@ -325,7 +330,9 @@ pub extern "C" fn last_words() -> ! {
 /// [`last_words`] from Rust.
 pub fn say_last_words(text: &'static core::ffi::CStr) -> ! {
     // SAFETY: nothing comes after; the text ends in a zero, as `last_words` needs.
-    unsafe { core::arch::asm!("mv s1, {text}", "j {last_words}", text = in(reg) text.as_ptr(), last_words = sym last_words, options(noreturn)) }
+    unsafe {
+        core::arch::asm!("mv s1, {text}", "j {last_words}", text = in(reg) text.as_ptr(), last_words = sym last_words, options(noreturn))
+    }
 }
 
 /// Where a hart without a task stays for good: interrupts off.
@@ -334,4 +341,7 @@ pub extern "C" fn park() -> ! {
     naked_asm!("1: wfi", "j 1b")
 }
 
-const _: () = assert!(STACK_BYTES.is_power_of_two(), "the trap vector checks the stack pointer with one shift");
+const _: () = assert!(
+    STACK_BYTES.is_power_of_two(),
+    "the trap vector checks the stack pointer with one shift"
+);

@@ -2,9 +2,9 @@
 
 use core::hint::black_box;
 
+use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
-use crate::console::println;
 use crate::{console, image};
 
 /// A way to crash, registered where it is written.
@@ -20,10 +20,28 @@ macro_rules! crash_kind {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".crash_kinds")]
-            static KIND: $crate::crash::Kind = $crate::crash::Kind { name: stringify!($name), crash: $name };
+            static KIND: $crate::crash::Kind = $crate::crash::Kind {
+                name: stringify!($name),
+                crash: $name,
+            };
             $crate::crash::manifest_line!(
-                "crash\t", stringify!($name), "\t", $claim, "\t", $harts, "\t", $flags, "\t", file!(), ":", line!(), "\t",
-                $sentence, "\t", $frames, "\n"
+                "crash\t",
+                stringify!($name),
+                "\t",
+                $claim,
+                "\t",
+                $harts,
+                "\t",
+                $flags,
+                "\t",
+                file!(),
+                ":",
+                line!(),
+                "\t",
+                $sentence,
+                "\t",
+                $frames,
+                "\n"
             );
         };
     };
@@ -52,7 +70,10 @@ pub fn run(name: &str) -> ! {
             (kind.crash)();
             exit::fail(Failure::Test, format_args!("crash={name} did not crash"))
         }
-        None => exit::fail(Failure::Refused, format_args!("crash={name} is no kind of crash; there are {Names}")),
+        None => exit::fail(
+            Failure::Refused,
+            format_args!("crash={name} is no kind of crash; there are {Names}"),
+        ),
     }
 }
 
@@ -83,7 +104,9 @@ fn unmapped() -> usize {
 crash_kind!(claim 9, harts 1, "-", pagefault, "read of 0xffffffff801ff000, not mapped", "crash::pagefault,job::run");
 fn pagefault() {
     // SAFETY: none: this is a deliberate fault, and the report comes instead of a value.
-    black_box(unsafe { core::ptr::read_volatile(core::ptr::without_provenance::<u64>(unmapped())) });
+    black_box(unsafe {
+        core::ptr::read_volatile(core::ptr::without_provenance::<u64>(unmapped()))
+    });
 }
 
 crash_kind!(claim 9, harts 1, "-", nullpointer, "write to 0x10, near null", "crash::nullpointer,job::run");
@@ -119,7 +142,14 @@ fn illegal() {
 crash_kind!(claim 3, harts 1, "-", float, "illegal instruction", "crash::float,job::run");
 fn float() {
     // SAFETY: none: this is a deliberate fault. FS is off, so the instruction traps.
-    unsafe { core::arch::asm!(".option push", ".option arch, +d", "fmv.d.x f0, zero", ".option pop") };
+    unsafe {
+        core::arch::asm!(
+            ".option push",
+            ".option arch, +d",
+            "fmv.d.x f0, zero",
+            ".option pop"
+        )
+    };
 }
 
 crash_kind!(claim 8, harts 1, "-", bootstack, "stack overflow", "crash::overflow,crash::bootstack,job::run");
@@ -133,7 +163,10 @@ fn hartstack() {
         black_box(overflow(black_box(1)));
     }
     let error = hart::call(CpuNumber(1), overflow_there, 0);
-    exit::fail(Failure::Test, format_args!("the overflow on CPU 1 came back: {error:?}"))
+    exit::fail(
+        Failure::Test,
+        format_args!("the overflow on CPU 1 came back: {error:?}"),
+    )
 }
 
 /// Recurses until the stack is full.

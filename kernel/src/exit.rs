@@ -97,7 +97,12 @@ fn leave(failure: Failure) -> ! {
         sbi::shut_down(true);
     } else {
         // SAFETY: the exit device's register is mapped there and takes this value (MMIO-1).
-        unsafe { core::ptr::write_volatile(core::ptr::without_provenance_mut::<u32>(register), failure.device_value()) };
+        unsafe {
+            core::ptr::write_volatile(
+                core::ptr::without_provenance_mut::<u32>(register),
+                failure.device_value(),
+            )
+        };
     }
     boot::park()
 }

@@ -23,12 +23,31 @@ pub fn trap(frame: &TrapFrame, cause: Cause, hart: &Hart) -> ! {
     begin(hart, &sentence);
     let mut out = Unlocked;
     // Unlocked's writes do not fail.
-    let _ = writeln!(out, "crash on hart {} (CPU {}): {sentence}", hart.id(), hart.cpu());
+    let _ = writeln!(
+        out,
+        "crash on hart {} (CPU {}): {sentence}",
+        hart.id(),
+        hart.cpu()
+    );
     let _ = writeln!(out, "  at {}", Named::exact(frame.pc));
-    let _ = writeln!(out, "  called from {}", Named::return_site(frame.registers[TrapFrame::RA]));
-    let _ = writeln!(out, "  scause {:#x} ({}), stval {:#x}, sstatus {:#x}", cause.code, cause.name(), cause.value, frame.status);
+    let _ = writeln!(
+        out,
+        "  called from {}",
+        Named::return_site(frame.registers[TrapFrame::RA])
+    );
+    let _ = writeln!(
+        out,
+        "  scause {:#x} ({}), stval {:#x}, sstatus {:#x}",
+        cause.code,
+        cause.name(),
+        cause.value,
+        frame.status
+    );
     registers(&mut out, frame);
-    backtrace(&mut out, Walk::new(frame.pc, frame.registers[TrapFrame::S0]));
+    backtrace(
+        &mut out,
+        Walk::new(frame.pc, frame.registers[TrapFrame::S0]),
+    );
     exit::crash(format_args!("{sentence}"))
 }
 
@@ -41,7 +60,12 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     begin(hart, &sentence);
     let mut out = Unlocked;
     // Unlocked's writes do not fail.
-    let _ = writeln!(out, "crash on hart {} (CPU {}): {sentence}", hart.id(), hart.cpu());
+    let _ = writeln!(
+        out,
+        "crash on hart {} (CPU {}): {sentence}",
+        hart.id(),
+        hart.cpu()
+    );
     let frame_pointer: usize;
     // SAFETY: reads a register. Not `nomem` and not `pure`: it is this function's own frame pointer that is asked for.
     unsafe { core::arch::asm!("mv {}, s0", out(reg) frame_pointer) };
@@ -92,21 +116,43 @@ impl fmt::Display for TrapSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.cause.value;
         let stack_pointer = self.frame.registers[TrapFrame::SP];
-        let on_emergency_stack = self.hart.emergency_stack().contains(&core::ptr::from_ref(self.frame).addr());
+        let on_emergency_stack = self
+            .hart
+            .emergency_stack()
+            .contains(&core::ptr::from_ref(self.frame).addr());
         if on_emergency_stack && self.hart.reports.load(Ordering::Relaxed) <= 1 {
             let low = self.hart.stack_low.load(Ordering::Relaxed);
-            return if (low.wrapping_sub(2 * hart::STACK_BYTES)..low + size_of::<TrapFrame>()).contains(&stack_pointer) {
-                write!(f, "stack overflow: sp {stack_pointer:#x} leaves no room above the bottom of the stack, {low:#x}")
+            return if (low.wrapping_sub(2 * hart::STACK_BYTES)..low + size_of::<TrapFrame>())
+                .contains(&stack_pointer)
+            {
+                write!(
+                    f,
+                    "stack overflow: sp {stack_pointer:#x} leaves no room above the bottom of the stack, {low:#x}"
+                )
             } else {
-                write!(f, "wild stack pointer: sp {stack_pointer:#x} is not in the stack at {low:#x}")
+                write!(
+                    f,
+                    "wild stack pointer: sp {stack_pointer:#x} is not in the stack at {low:#x}"
+                )
             };
         }
         match self.cause.code {
-            code::FETCH_PAGE | code::FETCH_ACCESS => write!(f, "execution of {value:#x}, {}", Place(value)),
-            code::LOAD_PAGE | code::LOAD_ACCESS => write!(f, "read of {value:#x}, {}", Place(value)),
-            code::STORE_PAGE | code::STORE_ACCESS => write!(f, "write to {value:#x}, {}", Place(value)),
+            code::FETCH_PAGE | code::FETCH_ACCESS => {
+                write!(f, "execution of {value:#x}, {}", Place(value))
+            }
+            code::LOAD_PAGE | code::LOAD_ACCESS => {
+                write!(f, "read of {value:#x}, {}", Place(value))
+            }
+            code::STORE_PAGE | code::STORE_ACCESS => {
+                write!(f, "write to {value:#x}, {}", Place(value))
+            }
             code::ILLEGAL => write!(f, "illegal instruction {value:#x} at {:#x}", self.frame.pc),
-            _ => write!(f, "unexpected {} at {:#x}", self.cause.name(), self.frame.pc),
+            _ => write!(
+                f,
+                "unexpected {} at {:#x}",
+                self.cause.name(),
+                self.frame.pc
+            ),
         }
     }
 }
@@ -127,7 +173,11 @@ impl fmt::Display for Place {
             };
             return match part {
                 Part::Stack => write!(f, "in the {kind} of CPU {}", hart.cpu()),
-                Part::Guard => write!(f, "in the guard page below the {kind} of CPU {}", hart.cpu()),
+                Part::Guard => write!(
+                    f,
+                    "in the guard page below the {kind} of CPU {}",
+                    hart.cpu()
+                ),
             };
         }
         if let Some(section) = Section::of(address) {
@@ -171,11 +221,12 @@ impl fmt::Display for Named {
 
 fn registers(out: &mut Unlocked, frame: &TrapFrame) {
     const NAMES: [&str; 32] = [
-        "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "s2",
-        "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
+        "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
+        "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
+        "t5", "t6",
     ];
-    for number in 1..32 {
-        let _ = write!(out, "  {:>3} {:016x}", NAMES[number], frame.registers[number]);
+    for (number, name) in NAMES.iter().enumerate().skip(1) {
+        let _ = write!(out, "  {name:>3} {:016x}", frame.registers[number]);
         if number % 4 == 0 || number == 31 {
             let _ = writeln!(out);
         }

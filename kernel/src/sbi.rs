@@ -87,7 +87,12 @@ impl fmt::Display for Firmware {
         } else {
             write!(f, " {version:#x}")?;
         }
-        write!(f, ", SBI {}.{}", self.specification.major(), self.specification.minor())
+        write!(
+            f,
+            ", SBI {}.{}",
+            self.specification.major(),
+            self.specification.minor()
+        )
     }
 }
 
@@ -108,7 +113,11 @@ pub fn legacy_console_write(byte: u8) {
 }
 
 /// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
-pub fn hart_start(id: HartId, entry: PhysicalAddress, opaque: PhysicalAddress) -> Result<(), Error> {
+pub fn hart_start(
+    id: HartId,
+    entry: PhysicalAddress,
+    opaque: PhysicalAddress,
+) -> Result<(), Error> {
     result(sbi_rt::hart_start(id.0 as usize, entry.0, opaque.0)).map(drop)
 }
 

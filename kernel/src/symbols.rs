@@ -14,8 +14,10 @@ static TABLE: Once<Table<'static>> = Once::new();
 
 /// Bytes of the symbol table, its header included, as the header says.
 pub fn table_bytes() -> usize {
-    // SAFETY: the linker script puts a header of 16 bytes here, and the entry maps it (invariant IMAGE-1).
-    unsafe { (&raw const __symbols_start).cast::<usize>().add(1).read() }
+    let header = (&raw const __symbols_start).cast::<[usize; 2]>();
+    // SAFETY: the linker script puts a header of two words here, and the entry maps it (invariant IMAGE-1).
+    let [_magic, size] = unsafe { header.read() };
+    size
 }
 
 /// Finds the table, if the build has put one there. Without one, addresses have no names.

@@ -1,6 +1,6 @@
 //! The 16550 family of UARTs, polled.
 
-use core::ptr::{read_volatile, write_volatile, without_provenance_mut};
+use core::ptr::{read_volatile, without_provenance_mut, write_volatile};
 
 use machine::Uart as Description;
 use uart_16550::Uart16550;
@@ -19,7 +19,11 @@ pub struct Registers {
 impl Registers {
     /// The registers of a described UART, mapped at `base` (invariant MMIO-1).
     pub fn new(base: VirtualAddress, description: &Description<'_>) -> Registers {
-        Registers { base: base.0, shift: description.register_shift.into(), width: description.access_width.into() }
+        Registers {
+            base: base.0,
+            shift: description.register_shift.into(),
+            width: description.access_width.into(),
+        }
     }
 
     /// Sends one byte and waits until the UART has taken it. Takes no lock: a crash may use it whatever goes on.
@@ -51,7 +55,9 @@ impl Backend for Registers {
         let address = self.address(offset);
         match self.width {
             // SAFETY: as for `read`.
-            4 => unsafe { write_volatile(without_provenance_mut::<u32>(address), u32::from(value)) },
+            4 => unsafe {
+                write_volatile(without_provenance_mut::<u32>(address), u32::from(value))
+            },
             // SAFETY: as for `read`.
             _ => unsafe { write_volatile(without_provenance_mut::<u8>(address), value) },
         }

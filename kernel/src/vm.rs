@@ -52,13 +52,9 @@ const fn root_address(index: usize) -> usize {
 #[repr(C, align(4096))]
 pub struct Table([AtomicUsize; 512]);
 
-impl Table {
-    const EMPTY: Table = Table([const { AtomicUsize::new(0) }; 512]);
-}
-
 /// The first page table, filled in by the entry (`boot.rs`): root, the image's middle table and its two lowest, then the
 /// devices' middle and lowest table.
-pub static BOOT_TABLES: [Table; 6] = [const { Table::EMPTY }; 6];
+pub static BOOT_TABLES: [Table; 6] = [const { Table([const { AtomicUsize::new(0) }; 512]) }; 6];
 
 const ROOT: usize = 0;
 const IMAGE_LOWEST: usize = 2;
@@ -129,7 +125,10 @@ pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
     let lowest = &BOOT_TABLES[DEVICE_LOWEST].0;
     let first_page = registers.start / PAGE;
     let pages = (registers.end - 1) / PAGE - first_page + 1;
-    let slot = lowest.iter().position(|entry| entry.load(Ordering::Relaxed) == 0).ok_or(NoRoom)?;
+    let slot = lowest
+        .iter()
+        .position(|entry| entry.load(Ordering::Relaxed) == 0)
+        .ok_or(NoRoom)?;
     if slot + pages > lowest.len() {
         return Err(NoRoom);
     }
@@ -140,7 +139,9 @@ pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
     link(ROOT, DEVICE_ROOT_INDEX, DEVICE_MIDDLE);
     link(DEVICE_MIDDLE, 0, DEVICE_LOWEST);
     riscv::asm::sfence_vma_all();
-    Ok(VirtualAddress(DEVICES.0 + slot * PAGE + registers.start % PAGE))
+    Ok(VirtualAddress(
+        DEVICES.0 + slot * PAGE + registers.start % PAGE,
+    ))
 }
 
 /// Makes an entry of one boot table point to another: valid, and every other bit zero, as non-leaf entries must be.
@@ -206,22 +207,36 @@ fn each_leaf(table: &Table, level: usize, base: usize, visit: &mut dyn FnMut(Map
             continue;
         }
         let physical = PhysicalAddress((entry >> 10) * PAGE);
-        let start = if level == 2 && index >= 256 { root_address(index) } else { base + index * span };
+        let start = if level == 2 && index >= 256 {
+            root_address(index)
+        } else {
+            base + index * span
+        };
         if entry & (READ | WRITE | EXECUTE) == 0 {
-            let next = boot_table_at(physical).expect("the boot page table points only to boot tables");
+            let next =
+                boot_table_at(physical).expect("the boot page table points only to boot tables");
             each_leaf(next, level - 1, start, visit);
         } else {
             let rights = match (entry & WRITE != 0, entry & EXECUTE != 0) {
                 (false, false) => Rights::Read,
                 (true, false) => Rights::ReadWrite,
                 (false, true) => Rights::ReadExecute,
-                (true, true) => panic!("page-table entry {entry:#x} for {start:#x} is writable and executable"),
+                (true, true) => {
+                    panic!("page-table entry {entry:#x} for {start:#x} is writable and executable")
+                }
             };
-            visit(Mapping { start: VirtualAddress(start), physical, size: span, rights });
+            visit(Mapping {
+                start: VirtualAddress(start),
+                physical,
+                size: span,
+                rights,
+            });
         }
     }
 }
 
 fn boot_table_at(address: PhysicalAddress) -> Option<&'static Table> {
-    BOOT_TABLES.iter().find(|table| physical_of_image(core::ptr::from_ref(*table).addr()) == address)
+    BOOT_TABLES
+        .iter()
+        .find(|table| physical_of_image(core::ptr::from_ref(*table).addr()) == address)
 }

@@ -23,7 +23,11 @@ fn the_kernel_runs_in_the_higher_half() -> Outcome {
     let code = the_kernel_runs_in_the_higher_half as *const () as usize;
     ensure!(code >= 0xffff_ffc0_0000_0000, "code runs at {code:#x}");
     let local = 0;
-    ensure!((&raw const local).addr() >= 0xffff_ffc0_0000_0000, "the stack is at {:p}", &raw const local);
+    ensure!(
+        (&raw const local).addr() >= 0xffff_ffc0_0000_0000,
+        "the stack is at {:p}",
+        &raw const local
+    );
     Ok(())
 }
 
@@ -43,9 +47,15 @@ fn every_hart_has_the_entry_state() -> Outcome {
     const SOFTWARE_INTERRUPT: usize = 1 << 1;
     for hart in hart::all() {
         let cpu = hart.cpu();
-        ensure!(hart::call(cpu, look, 0).is_ok(), "CPU {cpu} does not answer");
+        ensure!(
+            hart::call(cpu, look, 0).is_ok(),
+            "CPU {cpu} does not answer"
+        );
         let status = STATUS.load(Ordering::Relaxed);
-        ensure!(status & MUST_BE_CLEAR == 0, "CPU {cpu} has sstatus {status:#x}");
+        ensure!(
+            status & MUST_BE_CLEAR == 0,
+            "CPU {cpu} has sstatus {status:#x}"
+        );
         ensure_eq!(COUNTERS.load(Ordering::Relaxed), 0);
         ensure_eq!(ENABLED.load(Ordering::Relaxed), SOFTWARE_INTERRUPT);
     }
@@ -55,10 +65,24 @@ fn every_hart_has_the_entry_state() -> Outcome {
 self_test!(claim 4, harts 2, every_hart_of_the_tree_is_up);
 fn every_hart_of_the_tree_is_up() -> Outcome {
     let machine = platform::machine().expect("tests run after the machine was discovered");
-    for described in machine.harts.iter().filter(|described| described.enabled && described.mmu.is_some()) {
-        ensure!(hart::all().any(|hart| hart.id() == described.id), "hart {} is not up", described.id);
+    for described in machine
+        .harts
+        .iter()
+        .filter(|described| described.enabled && described.mmu.is_some())
+    {
+        ensure!(
+            hart::all().any(|hart| hart.id() == described.id),
+            "hart {} is not up",
+            described.id
+        );
     }
-    ensure!(machine.harts.iter().any(|described| described.id == hart::HARTS[0].id()), "CPU 0 has an id that no hart has");
+    ensure!(
+        machine
+            .harts
+            .iter()
+            .any(|described| described.id == hart::HARTS[0].id()),
+        "CPU 0 has an id that no hart has"
+    );
     Ok(())
 }
 
@@ -74,10 +98,17 @@ fn every_hart_runs_on_a_stack_of_its_own() -> Outcome {
     }
     for hart in hart::all() {
         let CpuNumber(cpu) = hart.cpu();
-        ensure!(hart::call(hart.cpu(), look, 0).is_ok(), "CPU {cpu} does not answer");
+        ensure!(
+            hart::call(hart.cpu(), look, 0).is_ok(),
+            "CPU {cpu} does not answer"
+        );
         ensure_eq!(CPU.load(Ordering::Relaxed), cpu);
         let local = STACK.load(Ordering::Relaxed);
-        ensure!(hart.boot_stack().contains(&local), "CPU {cpu} has a local at {local:#x}, not in {:x?}", hart.boot_stack());
+        ensure!(
+            hart.boot_stack().contains(&local),
+            "CPU {cpu} has a local at {local:#x}, not in {:x?}",
+            hart.boot_stack()
+        );
     }
     Ok(())
 }
@@ -95,6 +126,9 @@ fn a_backtrace_ends_where_the_entry_began() -> Outcome {
     }
     ensure!(functions >= 3, "the walk had {functions} steps");
     let last = last.map(|location| location.symbol.name);
-    ensure!(last.is_some_and(|name| name.contains("boot_hart_main")), "the walk ended in {last:?}");
+    ensure!(
+        last.is_some_and(|name| name.contains("boot_hart_main")),
+        "the walk ended in {last:?}"
+    );
     Ok(())
 }

@@ -18,7 +18,11 @@ fn a_call_has_run_when_it_returns() -> Outcome {
     let mut expected = 0;
     for turn in 0..200 {
         for hart in hart::all() {
-            ensure!(hart::call(hart.cpu(), add, turn).is_ok(), "CPU {} does not answer", hart.cpu());
+            ensure!(
+                hart::call(hart.cpu(), add, turn).is_ok(),
+                "CPU {} does not answer",
+                hart.cpu()
+            );
             expected += turn;
             ensure_eq!(SUM.load(Ordering::Relaxed), expected);
         }
@@ -39,8 +43,13 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
     SUM.store(0, Ordering::Relaxed);
     for _ in 0..100 {
         let mut inner = Ok(());
-        let outer = hart::call_while(CpuNumber(1), call_round, 1, || inner = hart::call(CpuNumber(2), call_round, 1));
-        ensure!(outer.is_ok() && inner.is_ok(), "a hart does not answer: {outer:?}, {inner:?}");
+        let outer = hart::call_while(CpuNumber(1), call_round, 1, || {
+            inner = hart::call(CpuNumber(2), call_round, 1)
+        });
+        ensure!(
+            outer.is_ok() && inner.is_ok(),
+            "a hart does not answer: {outer:?}, {inner:?}"
+        );
     }
     ensure_eq!(SUM.load(Ordering::Relaxed), 400);
     Ok(())
@@ -49,7 +58,10 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
 self_test!(claim 15, quick, a_call_to_a_hart_that_is_not_up_is_an_error);
 fn a_call_to_a_hart_that_is_not_up_is_an_error() -> Outcome {
     let outcome = hart::call(CpuNumber(hart::MAX_CPUS), add, 1);
-    ensure!(matches!(outcome, Err(CallError::NotUp(_))), "the call gave {outcome:?}");
+    ensure!(
+        matches!(outcome, Err(CallError::NotUp(_))),
+        "the call gave {outcome:?}"
+    );
     Ok(())
 }
 
@@ -59,7 +71,10 @@ fn an_interrupt_is_taken_once_interrupts_are_on() -> Outcome {
     let masked = interrupts::mask();
     let hart = masked.hart();
     let before = hart.ipis.load(Ordering::Relaxed);
-    ensure!(sbi::send_ipi(hart.id()).is_ok(), "the firmware sends no IPI");
+    ensure!(
+        sbi::send_ipi(hart.id()).is_ok(),
+        "the firmware sends no IPI"
+    );
     for _ in 0..1000 {
         core::hint::spin_loop();
     }

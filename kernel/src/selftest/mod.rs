@@ -16,6 +16,7 @@ use command_line::Only;
 
 use crate::console::{print, println};
 use crate::exit::{self, Failure};
+use crate::sync::SpinLock;
 use crate::{hart, image};
 
 use accounting::Account;
@@ -31,31 +32,34 @@ pub enum Ended {
     Skipped(&'static str),
 }
 
-/// Why a test failed, and where that was noticed.
+/// Why a test failed: where that was noticed, and, in [`MESSAGE`], what was.
 pub struct Reason {
-    text: ArrayString<200>,
     file: &'static str,
     line: u32,
 }
 
+/// The message of the last failure. One test runs at a time, and an error that carries its text would be a large one.
+static MESSAGE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+
 impl Reason {
-    /// A reason from a message, cut to its room.
+    /// A reason with a message, cut to its room.
     pub fn new(file: &'static str, line: u32, message: fmt::Arguments<'_>) -> Reason {
-        let mut text = Cut(ArrayString::new());
+        let mut text = MESSAGE.lock();
+        text.0.clear();
         // Cut's writes do not fail; a `Display` that reports an error of its own loses only its own text.
-        let _ = fmt::write(&mut text, message);
-        Reason { text: text.0, file, line }
+        let _ = fmt::write(&mut *text, message);
+        Reason { file, line }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}:{})", self.text, self.file, self.line)
+        write!(f, "{} ({}:{})", MESSAGE.lock().0, self.file, self.line)
     }
 }
 
 /// Keeps what fits.
-struct Cut(ArrayString<200>);
+struct Cut(ArrayString<400>);
 
 impl fmt::Write for Cut {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -148,7 +152,10 @@ fn short(name: &'static str) -> &'static str {
 pub fn run(only: Only<'_>) -> ! {
     let mut unknown = 0;
     for pattern in only.patterns().into_iter().flatten() {
-        if !tests().iter().any(|test| command_line::matches(pattern, short(test.name))) {
+        if !tests()
+            .iter()
+            .any(|test| command_line::matches(pattern, short(test.name)))
+        {
             println!("no test is called '{pattern}'");
             unknown += 1;
         }
@@ -178,7 +185,11 @@ struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use crate::image::Section;
 use crate::probe::{self, Fault};
 use crate::trap::{Cause, code};
 use crate::vm::{self, Rights};
-use crate::{hart, exit};
+use crate::{exit, hart};
 
 /// What each access to an address gives.
 #[derive(PartialEq, Eq, Debug)]
@@ -16,7 +16,11 @@ struct Access {
     execute: bool,
 }
 
-const NONE: Access = Access { read: false, write: false, execute: false };
+const NONE: Access = Access {
+    read: false,
+    write: false,
+    execute: false,
+};
 
 /// Tries each access. The write puts back what was read. Only for addresses whose eight bytes nobody changes meanwhile, and for
 /// execution only where it must fault or a `ret` stands.
@@ -26,7 +30,11 @@ fn access(address: usize) -> Access {
     let write = unsafe { probe::write(address, value.unwrap_or(0)) };
     // SAFETY: the callers give addresses that hold a `ret` or must not be executable.
     let execute = unsafe { probe::execute(address) };
-    Access { read: value.is_ok(), write: write.is_ok(), execute: execute.is_ok() }
+    Access {
+        read: value.is_ok(),
+        write: write.is_ok(),
+        execute: execute.is_ok(),
+    }
 }
 
 #[unsafe(naked)]
@@ -36,7 +44,14 @@ extern "C" fn returns_at_once() {
 
 self_test!(claim 5, quick, text_is_read_and_execute);
 fn text_is_read_and_execute() -> Outcome {
-    ensure_eq!(access(returns_at_once as *const () as usize), (Access { read: true, write: false, execute: true }));
+    ensure_eq!(
+        access(returns_at_once as *const () as usize),
+        (Access {
+            read: true,
+            write: false,
+            execute: true
+        })
+    );
     Ok(())
 }
 
@@ -46,8 +61,18 @@ const RETURNS: u64 = 0x8082_8082_8082_8082;
 self_test!(claim 5, quick, constants_are_only_read);
 fn constants_are_only_read() -> Outcome {
     static CONSTANT: u64 = RETURNS;
-    ensure_eq!(Section::of((&raw const CONSTANT).addr()), Some(Section::Rodata));
-    ensure_eq!(access((&raw const CONSTANT).addr()), (Access { read: true, write: false, execute: false }));
+    ensure_eq!(
+        Section::of((&raw const CONSTANT).addr()),
+        Some(Section::Rodata)
+    );
+    ensure_eq!(
+        access((&raw const CONSTANT).addr()),
+        (Access {
+            read: true,
+            write: false,
+            execute: false
+        })
+    );
     Ok(())
 }
 
@@ -56,22 +81,47 @@ fn data_is_read_and_written() -> Outcome {
     use core::sync::atomic::AtomicU64;
     static DATUM: AtomicU64 = AtomicU64::new(RETURNS);
     ensure_eq!(Section::of((&raw const DATUM).addr()), Some(Section::Data));
-    ensure_eq!(access((&raw const DATUM).addr()), (Access { read: true, write: true, execute: false }));
+    ensure_eq!(
+        access((&raw const DATUM).addr()),
+        (Access {
+            read: true,
+            write: true,
+            execute: false
+        })
+    );
     Ok(())
 }
 
 self_test!(claim 5, the_symbol_table_is_only_read);
 fn the_symbol_table_is_only_read() -> Outcome {
     let range = Section::Symbols.range();
-    ensure_eq!(access(range.start), (Access { read: true, write: false, execute: false }));
-    ensure_eq!(access(range.end - 8 & !7), (Access { read: true, write: false, execute: false }));
+    ensure_eq!(
+        access(range.start),
+        (Access {
+            read: true,
+            write: false,
+            execute: false
+        })
+    );
+    ensure_eq!(
+        access((range.end - 8) & !7),
+        (Access {
+            read: true,
+            write: false,
+            execute: false
+        })
+    );
     Ok(())
 }
 
 self_test!(claim 7, null_and_its_neighbourhood_are_not_mapped);
 fn null_and_its_neighbourhood_are_not_mapped() -> Outcome {
     for address in [0, 8, PAGE, 64 * 1024, 1 << 30, (1 << 38) - 8] {
-        ensure!(access(address) == NONE, "{address:#x} can be accessed: {:?}", access(address));
+        ensure!(
+            access(address) == NONE,
+            "{address:#x} can be accessed: {:?}",
+            access(address)
+        );
     }
     Ok(())
 }
@@ -87,12 +137,22 @@ self_test!(claim 8, a_byte_below_every_stack_faults);
 fn a_byte_below_every_stack_faults() -> Outcome {
     for hart in &hart::HARTS {
         for stack in [hart.boot_stack(), hart.emergency_stack()] {
-            ensure!(probe::read_byte(stack.start).is_ok(), "the stack at {:#x} is not mapped", stack.start);
+            ensure!(
+                probe::read_byte(stack.start).is_ok(),
+                "the stack at {:#x} is not mapped",
+                stack.start
+            );
             for below in [stack.start - 1, stack.start - PAGE] {
-                let fault = Fault { cause: Cause { code: code::LOAD_PAGE, value: below } };
+                let fault = Fault {
+                    cause: Cause {
+                        code: code::LOAD_PAGE,
+                        value: below,
+                    },
+                };
                 ensure_eq!(probe::read_byte(below), Err(fault));
                 // SAFETY: must fault: it is a guard page.
-                ensure!(unsafe { probe::write_byte(below, 0) }.is_err(), "{below:#x} can be written");
+                let written = unsafe { probe::write_byte(below, 0) };
+                ensure!(written.is_err(), "{below:#x} can be written");
             }
         }
     }
@@ -127,9 +187,20 @@ fn devices_are_not_executable() -> Outcome {
     if register == 0 {
         return Err(super::Ended::Skipped("the machine has no exit device"));
     }
-    ensure_eq!(vm::lookup(VirtualAddress(register)).map(|mapping| mapping.rights), Some(Rights::ReadWrite));
+    ensure_eq!(
+        vm::lookup(VirtualAddress(register)).map(|mapping| mapping.rights),
+        Some(Rights::ReadWrite)
+    );
     // SAFETY: must fault: devices are mapped without the right to execute.
     let fault = unsafe { probe::execute(register) };
-    ensure_eq!(fault, Err(Fault { cause: Cause { code: code::FETCH_PAGE, value: register } }));
+    ensure_eq!(
+        fault,
+        Err(Fault {
+            cause: Cause {
+                code: code::FETCH_PAGE,
+                value: register
+            }
+        })
+    );
     Ok(())
 }

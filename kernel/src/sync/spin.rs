@@ -27,19 +27,29 @@ pub struct SpinGuard<'a, T> {
 impl<T> SpinLock<T> {
     /// A free lock around `data`.
     pub const fn new(data: T) -> Self {
-        SpinLock { locked: AtomicBool::new(false), data: UnsafeCell::new(data) }
+        SpinLock {
+            locked: AtomicBool::new(false),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// Waits until the lock is free and takes it. Interrupts stay masked until the guard is dropped.
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let masked = interrupts::mask();
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .locked
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             while self.locked.load(Ordering::Relaxed) {
                 spin_loop();
             }
         }
-        SpinGuard { lock: self, _masked: masked }
+        SpinGuard {
+            lock: self,
+            _masked: masked,
+        }
     }
 
     /// Whether someone holds it; may be out of date by the time it is read.

@@ -46,7 +46,11 @@ impl Mailbox {
     #[must_use]
     pub fn try_post(&self, letter: Letter) -> bool {
         // Acquire: the last receiver has read what the stores below overwrite.
-        if self.state.compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return false;
         }
         self.function.store(letter.function, Ordering::Relaxed);
@@ -60,7 +64,11 @@ impl Mailbox {
     /// Takes the letter out, if there is one. Owner only.
     pub fn take(&self) -> Option<Letter> {
         // Acquire pairs with the sender's release.
-        if self.state.compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return None;
         }
         let letter = Letter {
@@ -77,11 +85,16 @@ impl Mailbox {
     /// where its sender wants to hear that it is done, which no two have in common at a time.
     #[must_use]
     pub fn retract(&self, letter: Letter) -> bool {
-        if self.state.compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(POSTED, TAKING, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return false;
         }
         let is_ours = self.done.load(Ordering::Relaxed) == letter.done;
-        self.state.store(if is_ours { FREE } else { POSTED }, Ordering::Release);
+        self.state
+            .store(if is_ours { FREE } else { POSTED }, Ordering::Release);
         is_ours
     }
 
@@ -101,8 +114,16 @@ impl Default for Mailbox {
 mod tests {
     use super::*;
 
-    const LETTER: Letter = Letter { function: 1, argument: 2, done: 3 };
-    const OTHER: Letter = Letter { function: 4, argument: 5, done: 6 };
+    const LETTER: Letter = Letter {
+        function: 1,
+        argument: 2,
+        done: 3,
+    };
+    const OTHER: Letter = Letter {
+        function: 4,
+        argument: 5,
+        done: 6,
+    };
 
     #[test]
     fn a_letter_is_taken_once() {
