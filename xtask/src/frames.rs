@@ -7,7 +7,8 @@
 //! Only what moves `sp` matters, so this decodes no more: every instruction of RV64IMAC that can write `sp`, and those that
 //! make the constants with which a large frame is taken. What writes `sp` in any other way, an unknown instruction
 //! included, counts as a move that cannot be told. The code is read in a straight line and every move down is added up:
-//! compiled functions move `sp` down in their prologue and nowhere else, and for others the sum is an upper bound.
+//! compiled functions move `sp` down in their prologue and nowhere else. (Assembly that did it in a loop would be counted
+//! for one turn.)
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
