@@ -149,7 +149,10 @@ impl<'a> Tree<'a> {
     /// Follows a path such as `/soc/serial@10000000`; a name without its unit address finds the
     /// first of them.
     pub(crate) fn find(self, path: &str) -> Option<Node<'a>> {
-        let mut names = path.split('/').filter(|name| !name.is_empty());
+        let mut names = path
+            .strip_prefix('/')?
+            .split('/')
+            .filter(|name| !name.is_empty());
         names.try_fold(self.root(), |node, name| {
             node.children().find(|child| child.is_called(name))
         })
