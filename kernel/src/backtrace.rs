@@ -36,20 +36,12 @@ pub struct Walk {
 impl Walk {
     /// Begins at an instruction and its frame pointer.
     pub fn new(pc: usize, frame_pointer: usize) -> Walk {
-        Walk {
-            next: Some(Step::At(pc)),
-            frame_pointer,
-            steps: 0,
-        }
+        Walk { next: Some(Step::At(pc)), frame_pointer, steps: 0 }
     }
 
     /// Begins at the caller of the function whose frame pointer is `frame_pointer`.
     pub fn above(frame_pointer: usize) -> Walk {
-        let mut walk = Walk {
-            next: None,
-            frame_pointer,
-            steps: 0,
-        };
+        let mut walk = Walk { next: None, frame_pointer, steps: 0 };
         walk.next = walk.follow(Step::ReturnTo(0));
         walk
     }
@@ -67,11 +59,7 @@ impl Walk {
         }
         let through_trap =
             matches!(from, Step::ReturnTo(address) if trap::is_return_to_vector(address));
-        Some(if through_trap {
-            Step::At(return_address)
-        } else {
-            Step::ReturnTo(return_address)
-        })
+        Some(if through_trap { Step::At(return_address) } else { Step::ReturnTo(return_address) })
     }
 }
 

@@ -28,12 +28,7 @@ pub struct StartRecord {
 
 impl StartRecord {
     /// Of a hart that is not started.
-    pub const EMPTY: StartRecord = StartRecord {
-        satp: 0,
-        image_offset: 0,
-        stack_top: 0,
-        hart: 0,
-    };
+    pub const EMPTY: StartRecord = StartRecord { satp: 0, image_offset: 0, stack_top: 0, hart: 0 };
 
     /// What `hart` needs to enter on its own stack.
     pub fn new(hart: &'static Hart) -> StartRecord {

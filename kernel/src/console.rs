@@ -56,11 +56,7 @@ impl Write for Unlocked {
 
 /// Uses the firmware's console: the debug console, or the legacy call where there is none.
 pub fn start_with_firmware() {
-    let found = if sbi::has_debug_console() {
-        DEBUG_CONSOLE
-    } else {
-        LEGACY
-    };
+    let found = if sbi::has_debug_console() { DEBUG_CONSOLE } else { LEGACY };
     FIRMWARE.store(found, Ordering::Relaxed);
 }
 

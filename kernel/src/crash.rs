@@ -20,10 +20,8 @@ macro_rules! crash_kind {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".crash_kinds")]
-            static KIND: $crate::crash::Kind = $crate::crash::Kind {
-                name: stringify!($name),
-                crash: $name,
-            };
+            static KIND: $crate::crash::Kind =
+                $crate::crash::Kind { name: stringify!($name), crash: $name };
             $crate::crash::manifest_line!(
                 "crash\t",
                 stringify!($name),
@@ -143,12 +141,7 @@ crash_kind!(claim 3, harts 1, "-", float, "illegal instruction", "crash::float,j
 fn float() {
     // SAFETY: none: this is a deliberate fault. FS is off, so the instruction traps.
     unsafe {
-        core::arch::asm!(
-            ".option push",
-            ".option arch, +d",
-            "fmv.d.x f0, zero",
-            ".option pop"
-        )
+        core::arch::asm!(".option push", ".option arch, +d", "fmv.d.x f0, zero", ".option pop")
     };
 }
 
@@ -157,16 +150,13 @@ fn bootstack() {
     black_box(overflow(black_box(1)));
 }
 
-crash_kind!(claim 8, harts 2, "-", hartstack, "stack overflow", "crash::overflow,crash::overflow_there,hart::other_hart_main");
+crash_kind!(claim 8, harts 2, "-", hartstack, "stack overflow", "crash::overflow,hartstack::overflow_there,hart::other_hart_main");
 fn hartstack() {
     fn overflow_there(_: usize) {
         black_box(overflow(black_box(1)));
     }
     let error = hart::call(CpuNumber(1), overflow_there, 0);
-    exit::fail(
-        Failure::Test,
-        format_args!("the overflow on CPU 1 came back: {error:?}"),
-    )
+    exit::fail(Failure::Test, format_args!("the overflow on CPU 1 came back: {error:?}"))
 }
 
 /// Recurses until the stack is full.

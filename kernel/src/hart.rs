@@ -160,10 +160,8 @@ impl Hart {
     /// Lets the trap vector know its stacks and gives the hart its id. Before this, a trap on it cannot be survived.
     fn settle(&self, id: HartId) {
         self.id.store(id.0 as usize, Ordering::Relaxed);
-        self.stack_low
-            .store(self.boot_stack().start, Ordering::Relaxed);
-        self.emergency_top
-            .store(self.emergency_stack().end, Ordering::Relaxed);
+        self.stack_low.store(self.boot_stack().start, Ordering::Relaxed);
+        self.emergency_top.store(self.emergency_stack().end, Ordering::Relaxed);
     }
 
     /// One more guard masks interrupts.
@@ -236,12 +234,9 @@ pub fn by_cpu(cpu: CpuNumber) -> Option<&'static Hart> {
 
 /// The pages that must not be mapped: the first below each boot stack and below each emergency stack.
 pub fn boot_stack_guards() -> impl Iterator<Item = usize> {
-    HARTS.iter().flat_map(|hart| {
-        [
-            hart.boot_stack().start - PAGE,
-            hart.emergency_stack().start - PAGE,
-        ]
-    })
+    HARTS
+        .iter()
+        .flat_map(|hart| [hart.boot_stack().start - PAGE, hart.emergency_stack().start - PAGE])
 }
 
 /// The stack that `address` lies in, or, as the second, the guard page below one.
@@ -281,11 +276,7 @@ pub fn settle_boot_hart(id: usize) {
 pub fn start_others(machine: &Machine<'_>) {
     let mut free = HARTS.iter().skip(1);
     let mut next = free.next();
-    for described in machine
-        .harts
-        .iter()
-        .filter(|described| described.id != HARTS[0].id())
-    {
+    for described in machine.harts.iter().filter(|described| described.id != HARTS[0].id()) {
         let id = described.id;
         if !described.enabled {
             println!("hart {id} is left out: the device tree disables it");
@@ -299,11 +290,7 @@ pub fn start_others(machine: &Machine<'_>) {
             println!("hart {id} is left out: the kernel has room for {MAX_CPUS} harts");
             continue;
         };
-        let started = start(
-            hart,
-            id,
-            machine.timebase.get().saturating_mul(ARRIVAL_SECONDS),
-        );
+        let started = start(hart, id, machine.timebase.get().saturating_mul(ARRIVAL_SECONDS));
         if let Err(error) = &started {
             println!("hart {id} is left out: {error}");
         }
@@ -343,22 +330,14 @@ fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartErro
         }
         core::hint::spin_loop();
     }
-    if hart.arrival.give_up() {
-        Err(StartError::DidNotArrive)
-    } else {
-        Ok(())
-    }
+    if hart.arrival.give_up() { Err(StartError::DidNotArrive) } else { Ok(()) }
 }
 
 /// The first Rust of every hart but the boot hart: on its own stack, interrupts off. It parks in [`wait_for_letters`].
 pub extern "C" fn other_hart_main() -> ! {
     let hart = of_this_cpu();
     hart.enable_ipis();
-    if hart.arrival.arrive() {
-        wait_for_letters(hart)
-    } else {
-        boot::park()
-    }
+    if hart.arrival.arrive() { wait_for_letters(hart) } else { boot::park() }
 }
 
 /// The one place where harts without work are: asleep with interrupts off, awake for an IPI, doing what the mailbox asks.

@@ -3,11 +3,7 @@
 use core::ops::Range;
 
 /// The name of this build, as it is printed.
-pub const PROFILE: &str = if cfg!(feature = "checked") {
-    "checked"
-} else {
-    "release"
-};
+pub const PROFILE: &str = if cfg!(feature = "checked") { "checked" } else { "release" };
 
 unsafe extern "C" {
     static __text_start: u8;
@@ -31,12 +27,7 @@ pub enum Section {
 
 impl Section {
     /// Every section, in the order of their addresses.
-    pub const ALL: [Section; 4] = [
-        Section::Text,
-        Section::Rodata,
-        Section::Data,
-        Section::Symbols,
-    ];
+    pub const ALL: [Section; 4] = [Section::Text, Section::Rodata, Section::Data, Section::Symbols];
 
     /// Where it lies; both ends on page boundaries, but for the end of the symbols.
     pub fn range(self) -> Range<usize> {
@@ -54,9 +45,7 @@ impl Section {
 
     /// The section that holds `address`.
     pub fn of(address: usize) -> Option<Section> {
-        Self::ALL
-            .into_iter()
-            .find(|section| section.range().contains(&address))
+        Self::ALL.into_iter().find(|section| section.range().contains(&address))
     }
 
     /// What it is called in reports.

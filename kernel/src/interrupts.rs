@@ -21,9 +21,7 @@ pub fn mask() -> Masked {
     let were_on = disable();
     let hart = hart::of_this_cpu();
     hart.enter_masked(were_on);
-    Masked {
-        not_send: PhantomData,
-    }
+    Masked { not_send: PhantomData }
 }
 
 impl Masked {

@@ -25,14 +25,12 @@ pub fn run(machine: &Machine<'_>) -> ! {
         #[cfg(feature = "selftest")]
         Job::Test(only) => crate::selftest::run(only),
         #[cfg(not(feature = "selftest"))]
-        Job::Test(_) => exit::fail(
-            exit::Failure::Refused,
-            format_args!("this image has no self-tests"),
-        ),
-        Job::Bench(_) => exit::fail(
-            exit::Failure::Refused,
-            format_args!("this image has no benchmarks"),
-        ),
+        Job::Test(_) => {
+            exit::fail(exit::Failure::Refused, format_args!("this image has no self-tests"))
+        }
+        Job::Bench(_) => {
+            exit::fail(exit::Failure::Refused, format_args!("this image has no benchmarks"))
+        }
     }
 }
 
@@ -44,12 +42,7 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!("harts up     {}", hart::all().count());
     let mut stacks = 0;
     vm::for_each_mapping(|mapping| {
-        let Mapping {
-            start,
-            size,
-            rights,
-            ..
-        } = *mapping;
+        let Mapping { start, size, rights, .. } = *mapping;
         let what = match Section::of(start.0) {
             _ if hart::stack_at(start.0).is_some() => {
                 stacks += 1;
@@ -59,10 +52,7 @@ fn demo(machine: &Machine<'_>) -> ! {
             None if start >= vm::DEVICES => "a device's registers",
             None => "memory with the device tree",
         };
-        println!(
-            "mapped       {start}  {rights}  {}  {what}",
-            Kibibytes(size)
-        );
+        println!("mapped       {start}  {rights}  {}  {what}", Kibibytes(size));
     });
     println!(
         "and          {stacks} stacks of {}, each above an unmapped page",
@@ -79,11 +69,8 @@ struct Kibibytes(usize);
 
 impl fmt::Display for Kibibytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, unit) = if self.0 < 1 << 20 {
-            (self.0 >> 10, "KiB")
-        } else {
-            (self.0 >> 20, "MiB")
-        };
+        let (number, unit) =
+            if self.0 < 1 << 20 { (self.0 >> 10, "KiB") } else { (self.0 >> 20, "MiB") };
         write!(f, "{number:>4} {unit}")
     }
 }

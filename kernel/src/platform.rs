@@ -19,10 +19,7 @@ pub fn machine() -> Option<&'static Machine<'static>> {
 /// Reads the device tree at `tree`. Refuses the machine where there is none or it cannot be lived with.
 pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
     let refuse = |error: &dyn core::fmt::Display| -> ! {
-        exit::fail(
-            Failure::Refused,
-            format_args!("the device tree at {tree}: {error}"),
-        )
+        exit::fail(Failure::Refused, format_args!("the device tree at {tree}: {error}"))
     };
     let Some(address) = vm::direct(tree).filter(|_| tree.0.is_multiple_of(8)) else {
         refuse(&"no tree can lie there");
@@ -32,9 +29,7 @@ pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
         // (invariant BOOT-3).
         unsafe { core::slice::from_raw_parts(core::ptr::without_provenance::<u8>(address.0), size) }
     };
-    let header = bytes(HEADER_SIZE)
-        .first_chunk()
-        .expect("the slice has just that size");
+    let header = bytes(HEADER_SIZE).first_chunk().expect("the slice has just that size");
     let size = machine::blob_size(header).unwrap_or_else(|error| refuse(&error));
     // Discovered into its place: a `Machine` takes up a good part of a stack.
     let machine = MACHINE
@@ -44,10 +39,7 @@ pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
         println!("device tree: {warning}");
     }
     if machine.warnings_left_out > 0 {
-        println!(
-            "device tree: and {} more problems",
-            machine.warnings_left_out
-        );
+        println!("device tree: and {} more problems", machine.warnings_left_out);
     }
     machine
 }

@@ -33,12 +33,7 @@ impl Outcome {
     fn into_result(self) -> Result<u64, Fault> {
         match self.cause_plus_one.checked_sub(1) {
             None => Ok(self.value as u64),
-            Some(code) => Err(Fault {
-                cause: Cause {
-                    code,
-                    value: self.value,
-                },
-            }),
+            Some(code) => Err(Fault { cause: Cause { code, value: self.value } }),
         }
     }
 }
@@ -116,44 +111,22 @@ unsafe extern "C" {
 
 #[unsafe(naked)]
 extern "C" fn read_u64(address: usize) -> Outcome {
-    naked_asm!(
-        "li a1, 0",
-        "1: ld a0, (a0)",
-        "2: ret",
-        recovery!("1b", "2b", 1)
-    )
+    naked_asm!("li a1, 0", "1: ld a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
 #[unsafe(naked)]
 extern "C" fn read_u8(address: usize) -> Outcome {
-    naked_asm!(
-        "li a1, 0",
-        "1: lbu a0, (a0)",
-        "2: ret",
-        recovery!("1b", "2b", 1)
-    )
+    naked_asm!("li a1, 0", "1: lbu a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
 #[unsafe(naked)]
 extern "C" fn write_u64(address: usize, value: u64) -> Outcome {
-    naked_asm!(
-        "mv a2, a1",
-        "li a1, 0",
-        "1: sd a2, (a0)",
-        "2: ret",
-        recovery!("1b", "2b", 1)
-    )
+    naked_asm!("mv a2, a1", "li a1, 0", "1: sd a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
 #[unsafe(naked)]
 extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
-    naked_asm!(
-        "mv a2, a1",
-        "li a1, 0",
-        "1: sb a2, (a0)",
-        "2: ret",
-        recovery!("1b", "2b", 1)
-    )
+    naked_asm!("mv a2, a1", "li a1, 0", "1: sb a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
 #[unsafe(naked)]
@@ -191,10 +164,7 @@ pub fn recover(frame: &mut TrapFrame, cause: Cause) -> bool {
             }
             (execute_return, true)
         }
-        _ => match recoveries()
-            .iter()
-            .find(|recovery| recovery.instruction == frame.pc)
-        {
+        _ => match recoveries().iter().find(|recovery| recovery.instruction == frame.pc) {
             Some(recovery) => (recovery.resume, recovery.tells != 0),
             None => return false,
         },

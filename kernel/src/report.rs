@@ -23,18 +23,9 @@ pub fn trap(frame: &TrapFrame, cause: Cause, hart: &Hart) -> ! {
     begin(hart, &sentence);
     let mut out = Unlocked;
     // Unlocked's writes do not fail.
-    let _ = writeln!(
-        out,
-        "crash on hart {} (CPU {}): {sentence}",
-        hart.id(),
-        hart.cpu()
-    );
+    let _ = writeln!(out, "crash on hart {} (CPU {}): {sentence}", hart.id(), hart.cpu());
     let _ = writeln!(out, "  at {}", Named::exact(frame.pc));
-    let _ = writeln!(
-        out,
-        "  called from {}",
-        Named::return_site(frame.registers[TrapFrame::RA])
-    );
+    let _ = writeln!(out, "  called from {}", Named::return_site(frame.registers[TrapFrame::RA]));
     let _ = writeln!(
         out,
         "  scause {:#x} ({}), stval {:#x}, sstatus {:#x}",
@@ -44,10 +35,7 @@ pub fn trap(frame: &TrapFrame, cause: Cause, hart: &Hart) -> ! {
         frame.status
     );
     registers(&mut out, frame);
-    backtrace(
-        &mut out,
-        Walk::new(frame.pc, frame.registers[TrapFrame::S0]),
-    );
+    backtrace(&mut out, Walk::new(frame.pc, frame.registers[TrapFrame::S0]));
     exit::crash(format_args!("{sentence}"))
 }
 
@@ -60,12 +48,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     begin(hart, &sentence);
     let mut out = Unlocked;
     // Unlocked's writes do not fail.
-    let _ = writeln!(
-        out,
-        "crash on hart {} (CPU {}): {sentence}",
-        hart.id(),
-        hart.cpu()
-    );
+    let _ = writeln!(out, "crash on hart {} (CPU {}): {sentence}", hart.id(), hart.cpu());
     let frame_pointer: usize;
     // SAFETY: reads a register. Not `nomem` and not `pure`: it is this function's own frame pointer that is asked for.
     unsafe { core::arch::asm!("mv {}, s0", out(reg) frame_pointer) };
@@ -116,10 +99,8 @@ impl fmt::Display for TrapSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.cause.value;
         let stack_pointer = self.frame.registers[TrapFrame::SP];
-        let on_emergency_stack = self
-            .hart
-            .emergency_stack()
-            .contains(&core::ptr::from_ref(self.frame).addr());
+        let on_emergency_stack =
+            self.hart.emergency_stack().contains(&core::ptr::from_ref(self.frame).addr());
         if on_emergency_stack && self.hart.reports.load(Ordering::Relaxed) <= 1 {
             let low = self.hart.stack_low.load(Ordering::Relaxed);
             return if (low.wrapping_sub(2 * hart::STACK_BYTES)..low + size_of::<TrapFrame>())
@@ -147,12 +128,7 @@ impl fmt::Display for TrapSentence<'_> {
                 write!(f, "write to {value:#x}, {}", Place(value))
             }
             code::ILLEGAL => write!(f, "illegal instruction {value:#x} at {:#x}", self.frame.pc),
-            _ => write!(
-                f,
-                "unexpected {} at {:#x}",
-                self.cause.name(),
-                self.frame.pc
-            ),
+            _ => write!(f, "unexpected {} at {:#x}", self.cause.name(), self.frame.pc),
         }
     }
 }
@@ -173,11 +149,9 @@ impl fmt::Display for Place {
             };
             return match part {
                 Part::Stack => write!(f, "in the {kind} of CPU {}", hart.cpu()),
-                Part::Guard => write!(
-                    f,
-                    "in the guard page below the {kind} of CPU {}",
-                    hart.cpu()
-                ),
+                Part::Guard => {
+                    write!(f, "in the guard page below the {kind} of CPU {}", hart.cpu())
+                }
             };
         }
         if let Some(section) = Section::of(address) {

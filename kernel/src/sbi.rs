@@ -87,12 +87,7 @@ impl fmt::Display for Firmware {
         } else {
             write!(f, " {version:#x}")?;
         }
-        write!(
-            f,
-            ", SBI {}.{}",
-            self.specification.major(),
-            self.specification.minor()
-        )
+        write!(f, ", SBI {}.{}", self.specification.major(), self.specification.minor())
     }
 }
 

@@ -25,10 +25,7 @@ pub struct TrapFrame {
 }
 
 const FRAME_BYTES: usize = size_of::<TrapFrame>();
-const _: () = assert!(
-    FRAME_BYTES.is_multiple_of(16),
-    "the psABI keeps sp aligned to 16"
-);
+const _: () = assert!(FRAME_BYTES.is_multiple_of(16), "the psABI keeps sp aligned to 16");
 
 impl TrapFrame {
     /// Register numbers (psABI).
@@ -111,11 +108,7 @@ impl Cause {
             "external interrupt",
         ];
         let number = self.code & !(1 << 63);
-        let names: &[&str] = if self.is_interrupt() {
-            &INTERRUPTS
-        } else {
-            &EXCEPTIONS
-        };
+        let names: &[&str] = if self.is_interrupt() { &INTERRUPTS } else { &EXCEPTIONS };
         names.get(number).copied().unwrap_or("unknown trap")
     }
 
@@ -259,9 +252,7 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let cause = Cause { code, value };
     let masked = interrupts::mask();
     let hart = masked.hart();
-    let on_emergency_stack = hart
-        .emergency_stack()
-        .contains(&core::ptr::from_ref(frame).addr());
+    let on_emergency_stack = hart.emergency_stack().contains(&core::ptr::from_ref(frame).addr());
     if on_emergency_stack || hart.reports.load(core::sync::atomic::Ordering::Relaxed) != 0 {
         report::trap(frame, cause, hart);
     }

@@ -125,10 +125,7 @@ pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
     let lowest = &BOOT_TABLES[DEVICE_LOWEST].0;
     let first_page = registers.start / PAGE;
     let pages = (registers.end - 1) / PAGE - first_page + 1;
-    let slot = lowest
-        .iter()
-        .position(|entry| entry.load(Ordering::Relaxed) == 0)
-        .ok_or(NoRoom)?;
+    let slot = lowest.iter().position(|entry| entry.load(Ordering::Relaxed) == 0).ok_or(NoRoom)?;
     if slot + pages > lowest.len() {
         return Err(NoRoom);
     }
@@ -139,9 +136,7 @@ pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
     link(ROOT, DEVICE_ROOT_INDEX, DEVICE_MIDDLE);
     link(DEVICE_MIDDLE, 0, DEVICE_LOWEST);
     riscv::asm::sfence_vma_all();
-    Ok(VirtualAddress(
-        DEVICES.0 + slot * PAGE + registers.start % PAGE,
-    ))
+    Ok(VirtualAddress(DEVICES.0 + slot * PAGE + registers.start % PAGE))
 }
 
 /// Makes an entry of one boot table point to another: valid, and every other bit zero, as non-leaf entries must be.
@@ -207,11 +202,8 @@ fn each_leaf(table: &Table, level: usize, base: usize, visit: &mut dyn FnMut(Map
             continue;
         }
         let physical = PhysicalAddress((entry >> 10) * PAGE);
-        let start = if level == 2 && index >= 256 {
-            root_address(index)
-        } else {
-            base + index * span
-        };
+        let start =
+            if level == 2 && index >= 256 { root_address(index) } else { base + index * span };
         if entry & (READ | WRITE | EXECUTE) == 0 {
             let next =
                 boot_table_at(physical).expect("the boot page table points only to boot tables");
@@ -225,12 +217,7 @@ fn each_leaf(table: &Table, level: usize, base: usize, visit: &mut dyn FnMut(Map
                     panic!("page-table entry {entry:#x} for {start:#x} is writable and executable")
                 }
             };
-            visit(Mapping {
-                start: VirtualAddress(start),
-                physical,
-                size: span,
-                rights,
-            });
+            visit(Mapping { start: VirtualAddress(start), physical, size: span, rights });
         }
     }
 }

@@ -47,15 +47,9 @@ fn every_hart_has_the_entry_state() -> Outcome {
     const SOFTWARE_INTERRUPT: usize = 1 << 1;
     for hart in hart::all() {
         let cpu = hart.cpu();
-        ensure!(
-            hart::call(cpu, look, 0).is_ok(),
-            "CPU {cpu} does not answer"
-        );
+        ensure!(hart::call(cpu, look, 0).is_ok(), "CPU {cpu} does not answer");
         let status = STATUS.load(Ordering::Relaxed);
-        ensure!(
-            status & MUST_BE_CLEAR == 0,
-            "CPU {cpu} has sstatus {status:#x}"
-        );
+        ensure!(status & MUST_BE_CLEAR == 0, "CPU {cpu} has sstatus {status:#x}");
         ensure_eq!(COUNTERS.load(Ordering::Relaxed), 0);
         ensure_eq!(ENABLED.load(Ordering::Relaxed), SOFTWARE_INTERRUPT);
     }
@@ -65,10 +59,8 @@ fn every_hart_has_the_entry_state() -> Outcome {
 self_test!(claim 4, harts 2, every_hart_of_the_tree_is_up);
 fn every_hart_of_the_tree_is_up() -> Outcome {
     let machine = platform::machine().expect("tests run after the machine was discovered");
-    for described in machine
-        .harts
-        .iter()
-        .filter(|described| described.enabled && described.mmu.is_some())
+    for described in
+        machine.harts.iter().filter(|described| described.enabled && described.mmu.is_some())
     {
         ensure!(
             hart::all().any(|hart| hart.id() == described.id),
@@ -77,10 +69,7 @@ fn every_hart_of_the_tree_is_up() -> Outcome {
         );
     }
     ensure!(
-        machine
-            .harts
-            .iter()
-            .any(|described| described.id == hart::HARTS[0].id()),
+        machine.harts.iter().any(|described| described.id == hart::HARTS[0].id()),
         "CPU 0 has an id that no hart has"
     );
     Ok(())
@@ -98,10 +87,7 @@ fn every_hart_runs_on_a_stack_of_its_own() -> Outcome {
     }
     for hart in hart::all() {
         let CpuNumber(cpu) = hart.cpu();
-        ensure!(
-            hart::call(hart.cpu(), look, 0).is_ok(),
-            "CPU {cpu} does not answer"
-        );
+        ensure!(hart::call(hart.cpu(), look, 0).is_ok(), "CPU {cpu} does not answer");
         ensure_eq!(CPU.load(Ordering::Relaxed), cpu);
         let local = STACK.load(Ordering::Relaxed);
         ensure!(
@@ -126,9 +112,6 @@ fn a_backtrace_ends_where_the_entry_began() -> Outcome {
     }
     ensure!(functions >= 3, "the walk had {functions} steps");
     let last = last.map(|location| location.symbol.name);
-    ensure!(
-        last.is_some_and(|name| name.contains("boot_hart_main")),
-        "the walk ended in {last:?}"
-    );
+    ensure!(last.is_some_and(|name| name.contains("boot_hart_main")), "the walk ended in {last:?}");
     Ok(())
 }

@@ -46,10 +46,7 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
         let outer = hart::call_while(CpuNumber(1), call_round, 1, || {
             inner = hart::call(CpuNumber(2), call_round, 1)
         });
-        ensure!(
-            outer.is_ok() && inner.is_ok(),
-            "a hart does not answer: {outer:?}, {inner:?}"
-        );
+        ensure!(outer.is_ok() && inner.is_ok(), "a hart does not answer: {outer:?}, {inner:?}");
     }
     ensure_eq!(SUM.load(Ordering::Relaxed), 400);
     Ok(())
@@ -58,10 +55,7 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
 self_test!(claim 15, quick, a_call_to_a_hart_that_is_not_up_is_an_error);
 fn a_call_to_a_hart_that_is_not_up_is_an_error() -> Outcome {
     let outcome = hart::call(CpuNumber(hart::MAX_CPUS), add, 1);
-    ensure!(
-        matches!(outcome, Err(CallError::NotUp(_))),
-        "the call gave {outcome:?}"
-    );
+    ensure!(matches!(outcome, Err(CallError::NotUp(_))), "the call gave {outcome:?}");
     Ok(())
 }
 
@@ -71,10 +65,7 @@ fn an_interrupt_is_taken_once_interrupts_are_on() -> Outcome {
     let masked = interrupts::mask();
     let hart = masked.hart();
     let before = hart.ipis.load(Ordering::Relaxed);
-    ensure!(
-        sbi::send_ipi(hart.id()).is_ok(),
-        "the firmware sends no IPI"
-    );
+    ensure!(sbi::send_ipi(hart.id()).is_ok(), "the firmware sends no IPI");
     for _ in 0..1000 {
         core::hint::spin_loop();
     }

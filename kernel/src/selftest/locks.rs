@@ -21,22 +21,13 @@ fn drop_out_of_order() -> Outcome {
     let second = two.lock();
     ensure!(!interrupts::are_enabled());
     drop(first);
-    ensure!(
-        !interrupts::are_enabled(),
-        "interrupts are on while the second lock is held"
-    );
+    ensure!(!interrupts::are_enabled(), "interrupts are on while the second lock is held");
     drop(second);
-    ensure!(
-        interrupts::are_enabled(),
-        "interrupts stay off after the last lock"
-    );
+    ensure!(interrupts::are_enabled(), "interrupts stay off after the last lock");
     let masked = interrupts::mask();
     let third = one.lock();
     drop(masked);
-    ensure!(
-        !interrupts::are_enabled(),
-        "interrupts are on while a lock is held"
-    );
+    ensure!(!interrupts::are_enabled(), "interrupts are on while a lock is held");
     drop(third);
     ensure!(interrupts::are_enabled());
     Ok(())

@@ -152,10 +152,7 @@ fn short(name: &'static str) -> &'static str {
 pub fn run(only: Only<'_>) -> ! {
     let mut unknown = 0;
     for pattern in only.patterns().into_iter().flatten() {
-        if !tests()
-            .iter()
-            .any(|test| command_line::matches(pattern, short(test.name)))
-        {
+        if !tests().iter().any(|test| command_line::matches(pattern, short(test.name))) {
             println!("no test is called '{pattern}'");
             unknown += 1;
         }
@@ -185,11 +182,7 @@ struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        )
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }
 

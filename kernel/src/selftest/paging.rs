@@ -16,11 +16,7 @@ struct Access {
     execute: bool,
 }
 
-const NONE: Access = Access {
-    read: false,
-    write: false,
-    execute: false,
-};
+const NONE: Access = Access { read: false, write: false, execute: false };
 
 /// Tries each access. The write puts back what was read. Only for addresses whose eight bytes nobody changes meanwhile, and for
 /// execution only where it must fault or a `ret` stands.
@@ -30,11 +26,7 @@ fn access(address: usize) -> Access {
     let write = unsafe { probe::write(address, value.unwrap_or(0)) };
     // SAFETY: the callers give addresses that hold a `ret` or must not be executable.
     let execute = unsafe { probe::execute(address) };
-    Access {
-        read: value.is_ok(),
-        write: write.is_ok(),
-        execute: execute.is_ok(),
-    }
+    Access { read: value.is_ok(), write: write.is_ok(), execute: execute.is_ok() }
 }
 
 #[unsafe(naked)]
@@ -46,11 +38,7 @@ self_test!(claim 5, quick, text_is_read_and_execute);
 fn text_is_read_and_execute() -> Outcome {
     ensure_eq!(
         access(returns_at_once as *const () as usize),
-        (Access {
-            read: true,
-            write: false,
-            execute: true
-        })
+        (Access { read: true, write: false, execute: true })
     );
     Ok(())
 }
@@ -61,17 +49,10 @@ const RETURNS: u64 = 0x8082_8082_8082_8082;
 self_test!(claim 5, quick, constants_are_only_read);
 fn constants_are_only_read() -> Outcome {
     static CONSTANT: u64 = RETURNS;
-    ensure_eq!(
-        Section::of((&raw const CONSTANT).addr()),
-        Some(Section::Rodata)
-    );
+    ensure_eq!(Section::of((&raw const CONSTANT).addr()), Some(Section::Rodata));
     ensure_eq!(
         access((&raw const CONSTANT).addr()),
-        (Access {
-            read: true,
-            write: false,
-            execute: false
-        })
+        (Access { read: true, write: false, execute: false })
     );
     Ok(())
 }
@@ -83,11 +64,7 @@ fn data_is_read_and_written() -> Outcome {
     ensure_eq!(Section::of((&raw const DATUM).addr()), Some(Section::Data));
     ensure_eq!(
         access((&raw const DATUM).addr()),
-        (Access {
-            read: true,
-            write: true,
-            execute: false
-        })
+        (Access { read: true, write: true, execute: false })
     );
     Ok(())
 }
@@ -95,33 +72,15 @@ fn data_is_read_and_written() -> Outcome {
 self_test!(claim 5, the_symbol_table_is_only_read);
 fn the_symbol_table_is_only_read() -> Outcome {
     let range = Section::Symbols.range();
-    ensure_eq!(
-        access(range.start),
-        (Access {
-            read: true,
-            write: false,
-            execute: false
-        })
-    );
-    ensure_eq!(
-        access((range.end - 8) & !7),
-        (Access {
-            read: true,
-            write: false,
-            execute: false
-        })
-    );
+    ensure_eq!(access(range.start), (Access { read: true, write: false, execute: false }));
+    ensure_eq!(access((range.end - 8) & !7), (Access { read: true, write: false, execute: false }));
     Ok(())
 }
 
 self_test!(claim 7, null_and_its_neighbourhood_are_not_mapped);
 fn null_and_its_neighbourhood_are_not_mapped() -> Outcome {
     for address in [0, 8, PAGE, 64 * 1024, 1 << 30, (1 << 38) - 8] {
-        ensure!(
-            access(address) == NONE,
-            "{address:#x} can be accessed: {:?}",
-            access(address)
-        );
+        ensure!(access(address) == NONE, "{address:#x} can be accessed: {:?}", access(address));
     }
     Ok(())
 }
@@ -143,12 +102,7 @@ fn a_byte_below_every_stack_faults() -> Outcome {
                 stack.start
             );
             for below in [stack.start - 1, stack.start - PAGE] {
-                let fault = Fault {
-                    cause: Cause {
-                        code: code::LOAD_PAGE,
-                        value: below,
-                    },
-                };
+                let fault = Fault { cause: Cause { code: code::LOAD_PAGE, value: below } };
                 ensure_eq!(probe::read_byte(below), Err(fault));
                 // SAFETY: must fault: it is a guard page.
                 let written = unsafe { probe::write_byte(below, 0) };
@@ -193,14 +147,6 @@ fn devices_are_not_executable() -> Outcome {
     );
     // SAFETY: must fault: devices are mapped without the right to execute.
     let fault = unsafe { probe::execute(register) };
-    ensure_eq!(
-        fault,
-        Err(Fault {
-            cause: Cause {
-                code: code::FETCH_PAGE,
-                value: register
-            }
-        })
-    );
+    ensure_eq!(fault, Err(Fault { cause: Cause { code: code::FETCH_PAGE, value: register } }));
     Ok(())
 }

@@ -8,12 +8,7 @@ use crate::probe::{self, Fault};
 use crate::trap::{Cause, code};
 
 fn fault(code: usize, address: usize) -> Fault {
-    Fault {
-        cause: Cause {
-            code,
-            value: address,
-        },
-    }
+    Fault { cause: Cause { code, value: address } }
 }
 
 self_test!(claim 12, quick, a_probe_reads_and_writes_what_is_there);
@@ -35,10 +30,7 @@ self_test!(claim 12, quick, a_probe_returns_the_cause_and_the_address);
 fn a_probe_returns_the_cause_and_the_address() -> Outcome {
     let unmapped = image::start() - 8;
     ensure_eq!(probe::read(unmapped), Err(fault(code::LOAD_PAGE, unmapped)));
-    ensure_eq!(
-        probe::read_byte(unmapped + 3),
-        Err(fault(code::LOAD_PAGE, unmapped + 3))
-    );
+    ensure_eq!(probe::read_byte(unmapped + 3), Err(fault(code::LOAD_PAGE, unmapped + 3)));
     // SAFETY: must fault: nothing is mapped there.
     let written = unsafe { probe::write(unmapped, 1) };
     ensure_eq!(written, Err(fault(code::STORE_PAGE, unmapped)));

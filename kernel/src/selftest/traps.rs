@@ -112,10 +112,7 @@ fn store_conditional(after_a_trap: bool) -> usize {
 self_test!(claim 18, a_trap_breaks_a_reservation);
 fn a_trap_breaks_a_reservation() -> Outcome {
     ensure_eq!(store_conditional(false), 0);
-    ensure!(
-        store_conditional(true) != 0,
-        "an LR before a trap paired with an SC after it"
-    );
+    ensure!(store_conditional(true) != 0, "an LR before a trap paired with an SC after it");
     Ok(())
 }
 
@@ -123,21 +120,7 @@ self_test!(claim 9, causes_are_named_as_the_specification_does);
 fn causes_are_named_as_the_specification_does() -> Outcome {
     ensure_eq!(Cause { code: 13, value: 0 }.name(), "load page fault");
     ensure_eq!(Cause { code: 15, value: 0 }.name(), "store page fault");
-    ensure_eq!(
-        Cause {
-            code: 1 << 63 | 5,
-            value: 0
-        }
-        .name(),
-        "timer interrupt"
-    );
-    ensure_eq!(
-        Cause {
-            code: 1 << 63 | 77,
-            value: 0
-        }
-        .name(),
-        "unknown trap"
-    );
+    ensure_eq!(Cause { code: 1 << 63 | 5, value: 0 }.name(), "timer interrupt");
+    ensure_eq!(Cause { code: 1 << 63 | 77, value: 0 }.name(), "unknown trap");
     Ok(())
 }

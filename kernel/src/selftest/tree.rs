@@ -17,11 +17,7 @@ fn the_image_lies_in_memory_that_the_tree_describes() -> Outcome {
 self_test!(claim 19, the_command_line_comes_from_the_tree);
 fn the_command_line_comes_from_the_tree() -> Outcome {
     let machine = platform::machine().expect("tests run after the machine was discovered");
-    ensure!(
-        machine.chosen.bootargs.contains("test"),
-        "bootargs are '{}'",
-        machine.chosen.bootargs
-    );
+    ensure!(machine.chosen.bootargs.contains("test"), "bootargs are '{}'", machine.chosen.bootargs);
     Ok(())
 }
 

@@ -27,10 +27,7 @@ pub struct SpinGuard<'a, T> {
 impl<T> SpinLock<T> {
     /// A free lock around `data`.
     pub const fn new(data: T) -> Self {
-        SpinLock {
-            locked: AtomicBool::new(false),
-            data: UnsafeCell::new(data),
-        }
+        SpinLock { locked: AtomicBool::new(false), data: UnsafeCell::new(data) }
     }
 
     /// Waits until the lock is free and takes it. Interrupts stay masked until the guard is dropped.
@@ -46,10 +43,7 @@ impl<T> SpinLock<T> {
                 spin_loop();
             }
         }
-        SpinGuard {
-            lock: self,
-            _masked: masked,
-        }
+        SpinGuard { lock: self, _masked: masked }
     }
 
     /// Whether someone holds it; may be out of date by the time it is read.

@@ -53,14 +53,12 @@ impl<'a> Only<'a> {
 
     /// Whether `name` was chosen.
     pub fn admits(&self, name: &str) -> bool {
-        self.patterns()
-            .is_none_or(|mut patterns| patterns.any(|pattern| matches(pattern, name)))
+        self.patterns().is_none_or(|mut patterns| patterns.any(|pattern| matches(pattern, name)))
     }
 
     /// The patterns asked for, or nothing where everything was.
     pub fn patterns(&self) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
-        self.0
-            .map(|list| list.split(',').filter(|pattern| !pattern.is_empty()))
+        self.0.map(|list| list.split(',').filter(|pattern| !pattern.is_empty()))
     }
 }
 
@@ -96,11 +94,8 @@ impl fmt::Display for Problem<'_> {
 impl<'a> CommandLine<'a> {
     /// Reads the words of `line`, in any order, separated by white space. Never fails: what makes no sense is in `problems`.
     pub fn parse(line: &'a str) -> Self {
-        let mut parsed = CommandLine {
-            job: Job::Demo,
-            problems: ArrayVec::new(),
-            more_problems: 0,
-        };
+        let mut parsed =
+            CommandLine { job: Job::Demo, problems: ArrayVec::new(), more_problems: 0 };
         let mut job = None;
         let mut only = None;
         for word in line.split_ascii_whitespace() {
@@ -161,9 +156,7 @@ mod tests {
     #[test]
     fn only_narrows_the_tests_wherever_it_stands() {
         for line in ["test only=a::b,c::*", "only=a::b,c::* test"] {
-            let Job::Test(only) = CommandLine::parse(line).job else {
-                panic!("{line} is no test")
-            };
+            let Job::Test(only) = CommandLine::parse(line).job else { panic!("{line} is no test") };
             assert!(only.admits("a::b"));
             assert!(only.admits("c::anything"));
             assert!(!only.admits("a::bc"));
@@ -176,10 +169,7 @@ mod tests {
         let parsed = CommandLine::parse("quiet test root=/dev/vda");
         assert_eq!(
             parsed.problems[..],
-            [
-                Problem::UnknownWord("quiet"),
-                Problem::UnknownWord("root=/dev/vda")
-            ]
+            [Problem::UnknownWord("quiet"), Problem::UnknownWord("root=/dev/vda")]
         );
         assert!(matches!(parsed.job, Job::Test(_)));
     }

@@ -20,17 +20,13 @@ impl Arrival {
     #[must_use]
     pub fn arrive(&self) -> bool {
         // Release: who sees the arrival sees what the hart set up before.
-        self.0
-            .compare_exchange(EXPECTED, ARRIVED, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
+        self.0.compare_exchange(EXPECTED, ARRIVED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Called by the hart that waits, when it has waited long enough. False: the other has arrived after all.
     #[must_use]
     pub fn give_up(&self) -> bool {
-        self.0
-            .compare_exchange(EXPECTED, GIVEN_UP, Ordering::Acquire, Ordering::Acquire)
-            .is_ok()
+        self.0.compare_exchange(EXPECTED, GIVEN_UP, Ordering::Acquire, Ordering::Acquire).is_ok()
     }
 
     /// Whether the hart has arrived.

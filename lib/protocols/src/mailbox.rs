@@ -46,10 +46,7 @@ impl Mailbox {
     #[must_use]
     pub fn try_post(&self, letter: Letter) -> bool {
         // Acquire: the last receiver has read what the stores below overwrite.
-        if self
-            .state
-            .compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
+        if self.state.compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return false;
         }
@@ -93,8 +90,7 @@ impl Mailbox {
             return false;
         }
         let is_ours = self.done.load(Ordering::Relaxed) == letter.done;
-        self.state
-            .store(if is_ours { FREE } else { POSTED }, Ordering::Release);
+        self.state.store(if is_ours { FREE } else { POSTED }, Ordering::Release);
         is_ours
     }
 
@@ -114,16 +110,8 @@ impl Default for Mailbox {
 mod tests {
     use super::*;
 
-    const LETTER: Letter = Letter {
-        function: 1,
-        argument: 2,
-        done: 3,
-    };
-    const OTHER: Letter = Letter {
-        function: 4,
-        argument: 5,
-        done: 6,
-    };
+    const LETTER: Letter = Letter { function: 1, argument: 2, done: 3 };
+    const OTHER: Letter = Letter { function: 4, argument: 5, done: 6 };
 
     #[test]
     fn a_letter_is_taken_once() {

@@ -31,12 +31,7 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Definition {
-            name,
-            address,
-            size,
-            ..
-        } = &self.symbol;
+        let Definition { name, address, size, .. } = &self.symbol;
         let problem = self.problem;
         write!(f, "{name} at {address:#x}, {size} bytes: {problem}")
     }
@@ -55,33 +50,16 @@ pub fn table(symbols: &[Definition]) -> Result<Vec<u8>, Error> {
     let (mut entries, mut names, mut starts) = (Vec::new(), String::new(), BTreeMap::new());
     let mut end = 0;
     for &symbol in &symbols {
-        let Definition {
-            name,
-            address,
-            size,
-            kind,
-        } = symbol;
+        let Definition { name, address, size, kind } = symbol;
         let offset = address - base;
         let start = *starts.entry(name).or_insert(names.len());
         let problem = [
             (*address < end, "the symbol before reaches into it"),
-            (
-                offset > u32::MAX.into(),
-                "4 GiB or more behind the first symbol",
-            ),
-            (
-                *size == 0 || *size >= DATA.into(),
-                "no size, or 2 GiB or more",
-            ),
-            (
-                address.checked_add(*size).is_none(),
-                "its end is no address",
-            ),
+            (offset > u32::MAX.into(), "4 GiB or more behind the first symbol"),
+            (*size == 0 || *size >= DATA.into(), "no size, or 2 GiB or more"),
+            (address.checked_add(*size).is_none(), "its end is no address"),
             (name.len() > NAME_LIMIT, "its name has over 255 bytes"),
-            (
-                start > NAME_START as usize,
-                "over 16 MiB of names before its own",
-            ),
+            (start > NAME_START as usize, "over 16 MiB of names before its own"),
         ];
         if let Some((_, problem)) = problem.into_iter().find(|(is_so, _)| *is_so) {
             let symbol = symbol.clone();

@@ -7,19 +7,11 @@ use symbols::{Error, HEADER, Kind, MAGIC, Table};
 const BASE: u64 = 0xffff_ffff_8020_0000;
 
 fn code(name: &str, address: u64, size: u64) -> Definition {
-    Definition {
-        name: name.into(),
-        address,
-        size,
-        kind: Kind::Code,
-    }
+    Definition { name: name.into(), address, size, kind: Kind::Code }
 }
 
 fn data(name: &str, address: u64, size: u64) -> Definition {
-    Definition {
-        kind: Kind::Data,
-        ..code(name, address, size)
-    }
+    Definition { kind: Kind::Data, ..code(name, address, size) }
 }
 
 /// Two functions that touch, a gap, another, and a static far above.
@@ -42,14 +34,8 @@ fn an_address_is_found_in_its_symbol_from_the_first_byte_to_the_last() {
     let table = Table::new(&bytes).unwrap();
     assert_eq!(exact(&table, BASE).as_deref(), Some("_start+0x0"));
     assert_eq!(exact(&table, BASE + 0x3f).as_deref(), Some("_start+0x3f"));
-    assert_eq!(
-        exact(&table, BASE + 0x40).as_deref(),
-        Some("kernel::main+0x0")
-    );
-    assert_eq!(
-        exact(&table, BASE + 0x9123).as_deref(),
-        Some("kernel::STACKS+0x123")
-    );
+    assert_eq!(exact(&table, BASE + 0x40).as_deref(), Some("kernel::main+0x0"));
+    assert_eq!(exact(&table, BASE + 0x9123).as_deref(), Some("kernel::STACKS+0x123"));
     assert_eq!(table.exact(BASE + 0x9123).unwrap().symbol.kind, Kind::Data);
     assert_eq!(table.exact(BASE + 0x85).unwrap().symbol.kind, Kind::Code);
 }
@@ -77,11 +63,7 @@ fn an_address_outside_every_symbol_is_not_put_down_to_the_one_before() {
 fn a_return_address_belongs_to_the_function_of_the_call() {
     let bytes = build::table(&example()).unwrap();
     let table = Table::new(&bytes).unwrap();
-    let site = |address| {
-        table
-            .return_site(address)
-            .map(|location| location.to_string())
-    };
+    let site = |address| table.return_site(address).map(|location| location.to_string());
     // A call that never returns as the last instruction: its return address is another function's first.
     assert_eq!(site(BASE + 0x40).as_deref(), Some("_start+0x40"));
     assert_eq!(site(BASE + 0x60).as_deref(), Some("kernel::main+0x20"));
@@ -94,18 +76,10 @@ fn a_return_address_belongs_to_the_function_of_the_call() {
 fn symbols_are_found_by_name_and_by_prefix() {
     let bytes = build::table(&example()).unwrap();
     let table = Table::new(&bytes).unwrap();
-    let names = |prefix| {
-        table
-            .by_prefix(prefix)
-            .map(|symbol| symbol.name)
-            .collect::<Vec<_>>()
-    };
+    let names = |prefix| table.by_prefix(prefix).map(|symbol| symbol.name).collect::<Vec<_>>();
     assert_eq!(table.by_name("kernel::main").unwrap().address, BASE + 0x40);
     assert_eq!(table.by_name("kernel::mai"), None);
-    assert_eq!(
-        names("kernel::"),
-        ["kernel::main", "kernel::frame::free", "kernel::STACKS"]
-    );
+    assert_eq!(names("kernel::"), ["kernel::main", "kernel::frame::free", "kernel::STACKS"]);
     assert_eq!(names("kernel::f"), ["kernel::frame::free"]);
     assert!(names("nothing").is_empty());
 }
@@ -121,22 +95,14 @@ fn the_same_symbols_give_the_same_bytes_in_any_order() {
 #[test]
 fn equal_names_are_stored_once() {
     let size = |names: [&str; 2]| {
-        build::table(&[code(names[0], BASE, 4), code(names[1], BASE + 4, 4)])
-            .unwrap()
-            .len()
+        build::table(&[code(names[0], BASE, 4), code(names[1], BASE + 4, 4)]).unwrap().len()
     };
-    assert_eq!(
-        size(["core::fmt::write", "core::fmt::writ_"]) - size(["core::fmt::write"; 2]),
-        16
-    );
+    assert_eq!(size(["core::fmt::write", "core::fmt::writ_"]) - size(["core::fmt::write"; 2]), 16);
 }
 
 #[test]
 fn a_table_that_was_never_inserted_is_an_error_of_its_own() {
-    assert_eq!(
-        Table::new(&build::placeholder()).unwrap_err(),
-        Error::NotInserted
-    );
+    assert_eq!(Table::new(&build::placeholder()).unwrap_err(), Error::NotInserted);
 }
 
 #[test]
@@ -149,26 +115,11 @@ fn the_reader_says_what_is_wrong_with_bytes() {
     };
     let given = bytes.len();
     let cut = |given: usize| Table::new(&bytes[..given]).map(|_| ()).unwrap_err();
-    assert_eq!(
-        cut(15),
-        Error::Size {
-            said: HEADER as u64,
-            given: 15
-        }
-    );
+    assert_eq!(cut(15), Error::Size { said: HEADER as u64, given: 15 });
     for shorter in [16, 31, 32, given - 1] {
-        assert_eq!(
-            cut(shorter),
-            Error::Size {
-                said: given as u64,
-                given: shorter
-            }
-        );
+        assert_eq!(cut(shorter), Error::Size { said: given as u64, given: shorter });
     }
-    assert_eq!(
-        with(0, u64::from_le_bytes(*b"16OSsyms")),
-        Error::Magic(*b"16OSsyms")
-    );
+    assert_eq!(with(0, u64::from_le_bytes(*b"16OSsyms")), Error::Magic(*b"16OSsyms"));
     for said in [0, 15, 17, 31, given as u64 + 1, u64::MAX] {
         assert_eq!(with(8, said), Error::Size { said, given });
     }
@@ -213,9 +164,8 @@ fn the_writer_refuses_what_the_format_cannot_hold() {
             .ends_with("its name has over 255 bytes")
     );
     assert!(build::table(&[code(&"n".repeat(NAME_LIMIT), BASE, 1)]).is_ok());
-    let many: Vec<Definition> = (0..70_000)
-        .map(|i| code(&format!("{i:0255}"), BASE + i, 1))
-        .collect();
+    let many: Vec<Definition> =
+        (0..70_000).map(|i| code(&format!("{i:0255}"), BASE + i, 1)).collect();
     assert!(refused(&many).ends_with("over 16 MiB of names before its own"));
 }
 
@@ -235,12 +185,7 @@ fn any_symbols() -> impl Strategy<Value = Vec<Definition>> {
         let place = |(gap, size, name, is_data): (u64, u64, String, bool)| {
             let address = end + gap;
             end = address + size;
-            Definition {
-                name,
-                address,
-                size,
-                kind: if is_data { Kind::Data } else { Kind::Code },
-            }
+            Definition { name, address, size, kind: if is_data { Kind::Data } else { Kind::Code } }
         };
         symbols.into_iter().map(place).collect()
     })
@@ -249,10 +194,8 @@ fn any_symbols() -> impl Strategy<Value = Vec<Definition>> {
 /// Everything a table offers, at addresses that matter; what it gives must hold together.
 fn use_all_of(table: &Table, addresses: &[u64]) {
     let starts: Vec<u64> = table.symbols().map(|symbol| symbol.address).collect();
-    for address in starts
-        .iter()
-        .chain(addresses)
-        .flat_map(|it| [it.wrapping_sub(1), *it, it.wrapping_add(1)])
+    for address in
+        starts.iter().chain(addresses).flat_map(|it| [it.wrapping_sub(1), *it, it.wrapping_add(1)])
     {
         if let Some(location) = table.exact(address) {
             assert!(location.offset < location.symbol.size);

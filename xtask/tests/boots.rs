@@ -1,0 +1,175 @@
+//! Boots that are not a self-test or a crash: command lines, machines, what a person sees.
+
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use xtask::environment::{self, Environment};
+use xtask::image::{self, Image, Options, Profile};
+use xtask::qemu::{Boot, Exit, Outcome};
+
+struct Bench {
+    environment: Environment,
+    image: Image,
+}
+
+/// The environment and the image, found and built once for all tests.
+fn bench() -> &'static Bench {
+    static BENCH: OnceLock<Bench> = OnceLock::new();
+    BENCH.get_or_init(|| {
+        let environment = environment::require().expect("the tools are there");
+        let image =
+            image::build(&environment, &Options::new(Profile::Checked)).expect("the image builds");
+        Bench { environment, image }
+    })
+}
+
+fn boot() -> Boot {
+    Boot::new(&bench().image.elf)
+}
+
+fn run(boot: &Boot) -> Outcome {
+    boot.run(&bench().environment).expect("QEMU starts")
+}
+
+/// The lines that the kernel itself printed: without the firmware's banner.
+fn lines(outcome: &Outcome) -> Vec<&str> {
+    outcome
+        .output
+        .lines()
+        .skip_while(|line| !line.starts_with("16-os "))
+        .collect()
+}
+
+fn code(outcome: &Outcome) -> i32 {
+    match &outcome.exit {
+        Exit::Code(code) => *code,
+        other => panic!("no exit code but {other:?}\n{}", outcome.output),
+    }
+}
+
+fn has(outcome: &Outcome, text: &str) {
+    let output = &outcome.output;
+    assert!(
+        lines(outcome).iter().any(|line| line.contains(text)),
+        "no line says '{text}':\n{output}"
+    );
+}
+
+#[test]
+fn the_demo_fits_a_screen_and_passes() {
+    let outcome = run(&Boot { harts: 4, ..boot() });
+    let lines = lines(&outcome);
+    assert!(
+        lines.len() <= 40,
+        "{} lines:\n{}",
+        lines.len(),
+        outcome.output
+    );
+    assert!(lines.last().unwrap().starts_with("verdict: pass"));
+    assert_eq!(code(&outcome), 0);
+    for said in [
+        "firmware",
+        "harts",
+        "memory",
+        "uart",
+        "mapped",
+        "kernel text",
+        "R-X",
+    ] {
+        has(&outcome, said);
+    }
+}
+
+#[test]
+fn unknown_words_of_the_command_line_are_reported() {
+    let outcome = run(&Boot {
+        append: "quiet test root=/dev/vda only=boot::*".to_owned(),
+        ..boot()
+    });
+    has(&outcome, "command line: unknown word 'quiet' is ignored");
+    has(
+        &outcome,
+        "command line: unknown word 'root=/dev/vda' is ignored",
+    );
+    assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn an_unknown_crash_is_refused_and_the_known_ones_are_listed() {
+    let outcome = run(&Boot {
+        append: "crash=boom".to_owned(),
+        ..boot()
+    });
+    has(
+        &outcome,
+        "verdict: refused: crash=boom is no kind of crash; there are ",
+    );
+    has(&outcome, "pagefault");
+    assert_eq!(code(&outcome), 5);
+}
+
+#[test]
+fn an_unknown_test_is_named_and_fails() {
+    let outcome = run(&Boot {
+        append: "test only=boot::no_such_test".to_owned(),
+        ..boot()
+    });
+    has(&outcome, "no test is called 'boot::no_such_test'");
+    assert_eq!(code(&outcome), 1);
+}
+
+#[test]
+fn a_hart_beyond_the_tables_is_reported_and_left_out() {
+    let outcome = run(&Boot {
+        harts: 9,
+        append: "test".to_owned(),
+        ..boot()
+    });
+    has(&outcome, "is left out: the kernel has room for 8 harts");
+    // Every hart of the tree should be up, and one is not: that test alone may say so.
+    has(&outcome, "verdict: fail: ");
+    has(&outcome, " 1 failed, ");
+    has(
+        &outcome,
+        "test boot::every_hart_of_the_tree_is_up ... FAILED",
+    );
+    assert_eq!(code(&outcome), 1);
+}
+
+/// Boots a machine on which nothing can end QEMU; the verdict line does.
+fn run_to_verdict(boot: &Boot) -> Outcome {
+    let mut seen = Vec::new();
+    boot.run_watched(&bench().environment, |piece| {
+        seen.extend_from_slice(piece);
+        let text = String::from_utf8_lossy(&seen);
+        match text.split_once("\nverdict: ") {
+            Some((_, verdict)) if verdict.contains('\n') => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    })
+    .expect("QEMU starts")
+}
+
+#[test]
+fn hart_ids_that_begin_at_one_are_mapped_to_dense_numbers() {
+    let outcome = run_to_verdict(&Boot {
+        machine: "sifive_u".to_owned(),
+        harts: 5,
+        append: "test".to_owned(),
+        ..boot()
+    });
+    has(&outcome, "hart 0 is left out");
+    has(&outcome, "test boot::every_hart_of_the_tree_is_up ... ok");
+    has(&outcome, "verdict: pass: ");
+}
+
+#[test]
+fn a_machine_without_uart_and_exit_device_boots_on_the_firmware_s_console() {
+    let outcome = run_to_verdict(&Boot {
+        machine: "spike".to_owned(),
+        harts: 2,
+        append: "test".to_owned(),
+        ..boot()
+    });
+    has(&outcome, "verdict: pass: ");
+}
