@@ -76,10 +76,17 @@ pub(crate) fn arguments(source: &Path, folder: &Path) -> Vec<String> {
 /// # Errors
 /// See [`Error`]; whatever was there before is then unchanged.
 pub fn build(compiler: &Compiler) -> Result<(), Error> {
+    build_in(compiler, &compiler.private_sysroot().ok_or(Error::NoHome)?)
+}
+
+/// Builds the library for `compiler` and makes it the folder `sysroot`.
+///
+/// # Errors
+/// See [`Error`]; whatever was there before is then unchanged.
+pub fn build_in(compiler: &Compiler, sysroot: &Path) -> Result<(), Error> {
     let source = compiler
         .library_source()
         .ok_or_else(|| Error::NoSource(compiler.rustc.clone()))?;
-    let sysroot = compiler.private_sysroot().ok_or(Error::NoHome)?;
     let cache = sysroot
         .parent()
         .expect("the sysroot is a folder in the cache");
@@ -155,9 +162,9 @@ pub fn build(compiler: &Compiler) -> Result<(), Error> {
         let name = file.file_name().expect("a file of a folder has a name");
         fs::rename(file, libraries.join(name)).map_err(of(file))?;
     }
-    match fs::rename(&finished, &sysroot) {
+    match fs::rename(&finished, sysroot) {
         // Another process was faster, with the same bytes.
         Err(_) if sysroot.is_dir() => Ok(()),
-        result => result.map_err(of(&sysroot)),
+        result => result.map_err(of(sysroot)),
     }
 }

@@ -224,3 +224,105 @@ fn stanza(fields: &BTreeMap<String, String>) -> Option<Source> {
         signed_by: signed_by.cloned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_read_with_their_upstream_versions() {
+        let policy = "rustc-web:
+  Installed: (none)
+  Candidate: 1.96.0+dfsg1-1~deb12u2
+  Version table:
+     1.96.0+dfsg1-1~deb12u2 500
+        500 http://mirror.example/debian-security bookworm-security/main amd64 Packages
+qemu-system-riscv:
+  Installed: 1:10.0.2+ds-2+deb13u1~bpo12+1
+  Candidate: 1:10.0.2+ds-2+deb13u1~bpo12+1
+  Version table:
+ *** 1:10.0.2+ds-2+deb13u1~bpo12+1 100
+qemu-system-misc:
+  Installed: (none)
+  Candidate: 1:7.2+dfsg-7+deb12u18+b3
+rustc:
+  Installed: (none)
+  Candidate: (none)
+";
+        let packages = Packages::parse(policy);
+        assert_eq!(packages.version("rustc-web"), Some(Version::new(1, 96, 0)));
+        assert_eq!(
+            packages.version("qemu-system-riscv"),
+            Some(Version::new(10, 0, 2))
+        );
+        assert_eq!(
+            packages.version("qemu-system-misc"),
+            Some(Version::new(7, 2, 0))
+        );
+        assert_eq!(packages.version("rustc"), None);
+        assert!(packages.is_backport("qemu-system-riscv"));
+        assert!(!packages.is_backport("rustc-web"));
+    }
+
+    #[test]
+    fn backports_come_from_the_releases_own_mirror_with_its_keys() {
+        let stanzas = "# a comment
+Types: deb deb-src
+URIs: http://mirror.example/security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By: /keys/debian.gpg
+";
+        let line =
+            "deb [signed-by=/keys/debian.gpg] http://mirror.example/debian bookworm-backports main";
+        assert_eq!(
+            Sources::parse(stanzas).backports("bookworm").as_deref(),
+            Some(line)
+        );
+
+        let lines = "# deb cdrom:[a disc] bookworm main
+deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookworm main # comment
+deb http://mirror.example/debian bookworm-updates main
+";
+        assert_eq!(
+            Sources::parse(lines).backports("bookworm").as_deref(),
+            Some(line)
+        );
+        assert_eq!(Sources::parse(lines).backports("trixie"), None);
+    }
+
+    #[test]
+    fn keys_written_into_the_file_are_left_to_the_machines_own_keyring() {
+        let stanza = "Types: deb
+URIs: http://mirror.example/debian
+Suites: bookworm
+Components: main
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mDMEZ
+ -----END PGP PUBLIC KEY BLOCK-----
+";
+        let line = "deb http://mirror.example/debian bookworm-backports main";
+        assert_eq!(
+            Sources::parse(stanza).backports("bookworm").as_deref(),
+            Some(line)
+        );
+    }
+
+    #[test]
+    fn sources_that_are_switched_off_do_not_count() {
+        let off = "Enabled: no\nTypes: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n";
+        assert_eq!(Sources::parse(off), Sources::default());
+        let source_code = "Types: deb-src\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n";
+        assert_eq!(Sources::parse(source_code), Sources::default());
+        let backports = "deb http://mirror.example/debian bookworm-backports main\n";
+        assert!(Sources::parse(backports).have("bookworm-backports"));
+        assert!(!Sources::parse(backports).have("bookworm"));
+    }
+}

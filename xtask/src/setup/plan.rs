@@ -612,3 +612,6 @@ pub fn gdb_command(system: &System) -> Option<&'static str> {
         System::Other => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
