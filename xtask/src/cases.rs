@@ -2,6 +2,7 @@
 //! the whole suite, in a lane. `cargo test`, `test`, `soak` and `mutants` all run their boots through it.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
@@ -117,6 +118,14 @@ impl Case {
         format!("cargo run -- test --exact {subject} --lane {lane}{build}")
     }
 
+    /// What the kernel says just before it hangs on purpose; none if it must come to an end.
+    fn endless_from(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Crash(crash) if crash.entry.flags.hang => Some(&crash.sentence),
+            _ => None,
+        }
+    }
+
     /// Boots it once and judges how that ended.
     ///
     /// # Errors
@@ -130,7 +139,11 @@ impl Case {
     /// # Errors
     /// When QEMU cannot be started.
     pub fn run_boot(&self, environment: &Environment, boot: Boot) -> Result<Run, qemu::Error> {
-        let outcome = boot.run(environment)?;
+        let outcome = match self.endless_from() {
+            None => boot.run(environment)?,
+            // Waiting for the time-out would show no more than stopping it there.
+            Some(text) => boot.run_watched(environment, until_said(text))?,
+        };
         let judgement = judge(&outcome, &self.expectation());
         Ok(Run {
             case: self.clone(),
@@ -184,7 +197,8 @@ impl Subject {
                 names.len()
             ),
             Self::Crash(crash) if crash.entry.flags.hang => format!(
-                "no end, and in the host's diagnosis the frames {}",
+                "no end after it says `{}`, and in the host's diagnosis the frames {}",
+                crash.sentence,
                 crash.frames.join(", ")
             ),
             Self::Crash(crash) => format!(
@@ -294,6 +308,23 @@ impl Run {
         let path = directory.join(format!("{name}.log"));
         std::fs::write(&path, self.log())?;
         Ok(path)
+    }
+}
+
+/// A boot's watcher that has seen enough once `text` was said.
+fn until_said(text: &str) -> impl FnMut(&[u8]) -> ControlFlow<()> {
+    let mut said = Vec::new();
+    move |piece| {
+        said.extend_from_slice(piece);
+        // The text can come in pieces.
+        if said
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+        {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 
@@ -463,6 +494,20 @@ mod tests {
         let run = run("a::b", "", exit);
         assert!(run.log().contains("\nexit:    hung\n"), "{}", run.log());
         assert!(run.log().contains("was killed ---\nCPU 0 is at\n"));
+    }
+
+    #[test]
+    fn a_boot_that_must_hang_is_watched_until_it_says_so() {
+        let mut watch = until_said("never ends");
+        assert_eq!(watch(b"this boot nev"), ControlFlow::Continue(()));
+        assert_eq!(watch(b"er end"), ControlFlow::Continue(()));
+        assert_eq!(watch(b"s\n"), ControlFlow::Break(()));
+        let mut hang = case("tcg", "crash::panic");
+        assert_eq!(hang.endless_from(), None);
+        if let Subject::Crash(crash) = &mut hang.subject {
+            crash.entry.flags.hang = true;
+        }
+        assert_eq!(hang.endless_from(), Some("panicked"));
     }
 
     #[test]

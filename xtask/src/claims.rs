@@ -334,7 +334,7 @@ impl Ledger {
             write!(text, "\nFaults tried with {toolchain} and {qemu}.\n")
                 .expect("a String takes everything");
         }
-        text += "\n| | Claim | Kept in | Checked by | Broken by | Last result |\n|--:|---|---|---|---|---|\n";
+        text += "\n| | Claim | Checked by | Broken by |\n|--:|---|---|---|\n";
         for claim in &self.claims {
             text += &self.render_row(claim);
         }
@@ -356,19 +356,18 @@ impl Ledger {
         let faults = self
             .mutants
             .iter()
-            .filter(|mutant| mutant.claim == claim.number);
-        let broken = faults
-            .clone()
-            .map(|mutant| link(&mutant.name, &format!("mutants/{}.patch", mutant.name)));
-        let results = faults.map(|mutant| self.result(mutant));
+            .filter(|mutant| mutant.claim == claim.number)
+            .map(|mutant| {
+                let patch = format!("mutants/{}.patch", mutant.name);
+                format!("{}: {}", link(&mutant.name, &patch), self.result(mutant))
+            });
         format!(
-            "| {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {}<br>Kept in {}. | {} | {} |\n",
             claim.number,
             claim.sentence.replace('|', "\\|"),
-            lines(kept),
+            kept.collect::<Vec<_>>().join(", "),
             lines(tests.chain(host)),
-            lines(broken),
-            lines(results),
+            lines(faults),
         )
     }
 
@@ -386,21 +385,21 @@ impl Ledger {
             Some(row) => {
                 let mut how = Vec::new();
                 if let Some(boots) = row.boots {
-                    how.push(format!("boot {boots}"));
+                    how.push(format!("in boot {boots}"));
                 }
                 if let Some(boots) = row.parallel_boots {
-                    how.push(format!("boot {boots} with several harts"));
+                    how.push(format!("in boot {boots} with several harts"));
                 }
                 if let Some(seeds) = row.seeds {
-                    how.push(format!("seed {seeds}"));
+                    how.push(format!("after {seeds} seeds"));
                 }
                 if row.model_checker == Some(true) {
-                    how.push("model checker".to_owned());
+                    how.push("by the model checker".to_owned());
                 }
                 if how.is_empty() {
                     how.push("on the host".to_owned());
                 }
-                format!("noticed: {}", how.join(", "))
+                format!("noticed {}", how.join(", "))
             }
         }
     }
@@ -697,16 +696,16 @@ mod tests {
         let text = ledger.render();
         assert!(
             text.contains(
-                "| 1 | A double free is an error. | [`kernel/src/frame.rs`](kernel/src/frame.rs) | \
+                "| 1 | A double free is an error.<br>Kept in [`kernel/src/frame.rs`](kernel/src/frame.rs). | \
                  [`frame::double`](kernel/src/frame.rs)<br>[`crash::panic`](kernel/src/frame.rs) | \
-                 [`no_check`](mutants/no_check.patch) | noticed: boot 1 |\n"
+                 [`no_check`](mutants/no_check.patch): noticed in boot 1 |\n"
             ),
             "{text}"
         );
         assert!(
             text.contains(
                 "`symbols::lookup::exact` (host)<br>`machine:trees::virt` (host) | \
-                 [`off_by_one`](mutants/off_by_one.patch) | not tried |\n"
+                 [`off_by_one`](mutants/off_by_one.patch): not tried |\n"
             ),
             "{text}"
         );
@@ -730,7 +729,11 @@ mod tests {
             },
             ..Saved::default()
         });
-        assert!(ledger.render().contains("| **survived** |\n"));
+        assert!(
+            ledger
+                .render()
+                .contains("(mutants/no_check.patch): **survived** |\n")
+        );
     }
 
     #[test]
@@ -738,6 +741,6 @@ mod tests {
         let workspace = workspace();
         let mut ledger = ledger(workspace.path());
         ledger.claims[0].sentence = "a | b".to_owned();
-        assert!(ledger.render().contains("| a \\| b |"));
+        assert!(ledger.render().contains("| a \\| b<br>"));
     }
 }

@@ -76,7 +76,8 @@ pub struct Flags {
     pub quick: bool,
     /// `icount`: it counts instructions, so only the deterministic lane can run it.
     pub icount: bool,
-    /// `hang`: the boot must never end of itself; its report is the host's, from every hart's registers.
+    /// `hang`: the boot must never end. It says its sentence and goes on for ever; the host then stops it, and its
+    /// diagnosis from outside must show the frames.
     pub hang: bool,
 }
 
