@@ -46,10 +46,8 @@ pub struct Case {
 
 /// The cases of an image in a lane: each self-test, each crash, and the suite if there is a test at all.
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
-    let (fit, unfit): (Vec<_>, Vec<_>) = manifest
-        .tests
-        .iter()
-        .partition(|test| lane.fits(&test.entry));
+    let (fit, unfit): (Vec<_>, Vec<_>) =
+        manifest.tests.iter().partition(|test| lane.fits(&test.entry));
     let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
     // The kernel can tell that it has too few harts, but not that nobody counts instructions.
     let unfit_for_harts = unfit.iter().all(|test| test.entry.harts > lane.harts);
@@ -57,24 +55,15 @@ pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<
         names: names(&fit),
         all_but: unfit_for_harts.then(|| names(&unfit)),
     });
-    let tests = fit.into_iter().map(|test| Subject::Test {
-        name: test.name.clone(),
-        place: test.entry.place.clone(),
-    });
+    let tests = fit
+        .into_iter()
+        .map(|test| Subject::Test { name: test.name.clone(), place: test.entry.place.clone() });
     let crashes = manifest
         .crashes
         .iter()
         .filter(|crash| lane.fits(&crash.entry))
         .map(|crash| Subject::Crash(crash.clone()));
-    tests
-        .chain(crashes)
-        .chain(suite)
-        .map(|subject| Case {
-            lane,
-            profile,
-            subject,
-        })
-        .collect()
+    tests.chain(crashes).chain(suite).map(|subject| Case { lane, profile, subject }).collect()
 }
 
 impl Case {
@@ -96,10 +85,9 @@ impl Case {
     /// What that boot must give.
     pub fn expectation(&self) -> Expectation {
         match &self.subject {
-            Subject::Test { name, .. } => Expectation::Tests {
-                ok: vec![name.clone()],
-                skipped: Vec::new(),
-            },
+            Subject::Test { name, .. } => {
+                Expectation::Tests { ok: vec![name.clone()], skipped: Vec::new() }
+            }
             Subject::Suite { names, all_but } => Expectation::Tests {
                 ok: names.clone(),
                 skipped: all_but.clone().unwrap_or_default(),
@@ -145,12 +133,7 @@ impl Case {
             Some(text) => boot.run_watched(environment, until_said(text))?,
         };
         let judgement = judge(&outcome, &self.expectation());
-        Ok(Run {
-            case: self.clone(),
-            boot,
-            outcome,
-            judgement,
-        })
+        Ok(Run { case: self.clone(), boot, outcome, judgement })
     }
 }
 
@@ -168,9 +151,7 @@ impl Subject {
     pub fn command_line(&self) -> String {
         match self {
             Self::Test { name, .. } => format!("test only={name}"),
-            Self::Suite {
-                all_but: Some(_), ..
-            } => "test".to_owned(),
+            Self::Suite { all_but: Some(_), .. } => "test".to_owned(),
             Self::Suite { names, .. } => format!("test only={}", names.join(",")),
             Self::Crash(crash) => format!("crash={}", crash.kind),
         }
@@ -317,10 +298,7 @@ fn until_said(text: &str) -> impl FnMut(&[u8]) -> ControlFlow<()> {
     move |piece| {
         said.extend_from_slice(piece);
         // The text can come in pieces.
-        if said
-            .windows(text.len())
-            .any(|window| window == text.as_bytes())
-        {
+        if said.windows(text.len()).any(|window| window == text.as_bytes()) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -387,26 +365,10 @@ mod tests {
     fn every_lane_lists_what_fits_it() {
         assert_eq!(
             names("icount"),
-            [
-                "icount::a::b",
-                "icount::a::exact",
-                "icount::crash::panic",
-                "icount::suite"
-            ]
+            ["icount::a::b", "icount::a::exact", "icount::crash::panic", "icount::suite"]
         );
-        assert_eq!(
-            names("tcg"),
-            ["tcg::a::b", "tcg::crash::panic", "tcg::suite"]
-        );
-        assert_eq!(
-            names("smp"),
-            [
-                "smp::a::b",
-                "smp::a::harts",
-                "smp::crash::panic",
-                "smp::suite"
-            ]
-        );
+        assert_eq!(names("tcg"), ["tcg::a::b", "tcg::crash::panic", "tcg::suite"]);
+        assert_eq!(names("smp"), ["smp::a::b", "smp::a::harts", "smp::crash::panic", "smp::suite"]);
     }
 
     #[test]
@@ -432,10 +394,7 @@ mod tests {
         let append = |lane, subject| case(lane, subject).boot(Path::new("kernel")).append;
         assert_eq!(append("tcg", "a::b"), "test only=a::b");
         assert_eq!(append("tcg", "crash::panic"), "crash=panic");
-        assert_eq!(
-            expected(&case("tcg", "a::b")),
-            (vec!["a::b".to_owned()], vec![])
-        );
+        assert_eq!(expected(&case("tcg", "a::b")), (vec!["a::b".to_owned()], vec![]));
     }
 
     #[test]
@@ -446,10 +405,7 @@ mod tests {
         assert_eq!(expected(&suite), (ok, vec!["a::harts".to_owned()]));
         // Without counted instructions `a::exact` must not run, and the kernel cannot tell.
         let suite = case("smp", "suite");
-        assert_eq!(
-            suite.boot(Path::new("kernel")).append,
-            "test only=a::b,a::harts"
-        );
+        assert_eq!(suite.boot(Path::new("kernel")).append, "test only=a::b,a::harts");
         let ok = vec!["a::b".to_owned(), "a::harts".to_owned()];
         assert_eq!(expected(&suite), (ok, vec![]));
     }
@@ -477,10 +433,7 @@ mod tests {
         let output = "OpenSBI v1.5\n\n16-os 0.1.0\nverdict: pass\n";
         let run = run("a::b", output, Exit::Code(3));
         let report = run.report(Path::new("x"));
-        assert!(
-            report.contains("--- serial output ---\n16-os 0.1.0\n"),
-            "{report}"
-        );
+        assert!(report.contains("--- serial output ---\n16-os 0.1.0\n"), "{report}");
         assert!(run.log().contains("OpenSBI v1.5\n"));
         // A kernel that did not come so far: then the firmware's words are all there is.
         assert_eq!(without_banner("OpenSBI v1.5\n"), "OpenSBI v1.5\n");
@@ -488,9 +441,7 @@ mod tests {
 
     #[test]
     fn a_hangs_log_has_the_diagnosis() {
-        let exit = Exit::TimedOut {
-            diagnosis: "CPU 0 is at".to_owned(),
-        };
+        let exit = Exit::TimedOut { diagnosis: "CPU 0 is at".to_owned() };
         let run = run("a::b", "", exit);
         assert!(run.log().contains("\nexit:    hung\n"), "{}", run.log());
         assert!(run.log().contains("was killed ---\nCPU 0 is at\n"));

@@ -50,9 +50,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         eprintln!("{BAD}problem{BAD:#}: {problem}");
     }
     println!("{}, {} problems", ledger.counts(), problems.len());
-    Ok(ExitCode::from(u8::from(
-        arguments.check && !problems.is_empty(),
-    )))
+    Ok(ExitCode::from(u8::from(arguments.check && !problems.is_empty())))
 }
 
 /// The problems that `--check` would show, CLAIMS.md's age apart.
@@ -113,36 +111,23 @@ enum Problem {
     /// A test that no lane can run.
     NoLane { what: String },
     /// A fault whose test is not one of its claim's.
-    OtherTest {
-        mutant: String,
-        number: u32,
-        test: String,
-    },
+    OtherTest { mutant: String, number: u32, test: String },
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Order { number } => {
-                write!(
-                    formatter,
-                    "claim {number} comes after one with the same or a larger number"
-                )
+                write!(formatter, "claim {number} comes after one with the same or a larger number")
             }
             Self::NoTest { number } => write!(formatter, "claim {number} has no test"),
             Self::NoFault { number } => {
-                write!(
-                    formatter,
-                    "claim {number} has no fault in mutants/ that breaks it"
-                )
+                write!(formatter, "claim {number} has no fault in mutants/ that breaks it")
             }
             Self::NotKept { number, file: None } => {
                 write!(formatter, "claim {number} does not say where it is kept")
             }
-            Self::NotKept {
-                number,
-                file: Some(file),
-            } => {
+            Self::NotKept { number, file: Some(file) } => {
                 write!(
                     formatter,
                     "claim {number} is kept in {}, which is not there",
@@ -150,23 +135,13 @@ impl fmt::Display for Problem {
                 )
             }
             Self::NoHostTest { number, test } => {
-                write!(
-                    formatter,
-                    "claim {number} names the host test {test}, which is not there"
-                )
+                write!(formatter, "claim {number} names the host test {test}, which is not there")
             }
             Self::NoClaim { what, number } => {
-                write!(
-                    formatter,
-                    "{what} is for claim {number}, which is not there"
-                )
+                write!(formatter, "{what} is for claim {number}, which is not there")
             }
             Self::NoLane { what } => write!(formatter, "{what} fits no lane, so nothing runs it"),
-            Self::OtherTest {
-                mutant,
-                number,
-                test,
-            } => write!(
+            Self::OtherTest { mutant, number, test } => write!(
                 formatter,
                 "mutant {mutant} breaks claim {number}, but must be noticed by {test}, which is not one of its tests"
             ),
@@ -206,10 +181,7 @@ impl Ledger {
         for (what, entry) in self.entries() {
             if !known.contains(&entry.claim) {
                 let number = entry.claim;
-                problems.push(Problem::NoClaim {
-                    what: what.clone(),
-                    number,
-                });
+                problems.push(Problem::NoClaim { what: what.clone(), number });
             }
             if !LANES.iter().any(|lane| lane.fits(entry)) {
                 problems.push(Problem::NoLane { what });
@@ -218,10 +190,7 @@ impl Ledger {
         for mutant in &self.mutants {
             let number = mutant.claim;
             if !known.contains(&number) {
-                problems.push(Problem::NoClaim {
-                    what: format!("mutant {}", mutant.name),
-                    number,
-                });
+                problems.push(Problem::NoClaim { what: format!("mutant {}", mutant.name), number });
             } else if !self.checks(number, &mutant.killer) {
                 problems.push(Problem::OtherTest {
                     mutant: mutant.name.clone(),
@@ -262,11 +231,7 @@ impl Ledger {
 
     /// The tests and crashes in the image, by the names that mutants and lists use.
     fn entries(&self) -> impl Iterator<Item = (String, &Entry)> {
-        let tests = self
-            .manifest
-            .tests
-            .iter()
-            .map(|test| (test.name.clone(), &test.entry));
+        let tests = self.manifest.tests.iter().map(|test| (test.name.clone(), &test.entry));
         let crashes = self
             .manifest
             .crashes
@@ -276,8 +241,7 @@ impl Ledger {
     }
 
     fn entries_of(&self, number: u32) -> impl Iterator<Item = (String, &Entry)> {
-        self.entries()
-            .filter(move |(_, entry)| entry.claim == number)
+        self.entries().filter(move |(_, entry)| entry.claim == number)
     }
 
     /// Whether a mutant's killer is one of the tests of a claim. The build checks whatever claim it is said to.
@@ -288,20 +252,14 @@ impl Ledger {
             Killer::Test(_) | Killer::Crash(_) => {
                 self.entries_of(number).any(|(entry, _)| entry == name)
             }
-            Killer::Host {
-                package,
-                target,
-                test,
-            } => {
+            Killer::Host { package, target, test } => {
                 let package = match target {
                     Some(target) => format!("{package}:{target}"),
                     None => package.clone(),
                 };
                 let name = format!("{package}::{test}");
                 let claims = self.claims.iter().filter(|claim| claim.number == number);
-                claims
-                    .flat_map(|claim| &claim.host_tests)
-                    .any(|host| *host == name)
+                claims.flat_map(|claim| &claim.host_tests).any(|host| *host == name)
             }
         }
     }
@@ -328,9 +286,7 @@ impl Ledger {
             self.counts()
         );
         if let Some(results) = &self.results {
-            let Saved {
-                toolchain, qemu, ..
-            } = results;
+            let Saved { toolchain, qemu, .. } = results;
             write!(text, "\nFaults tried with {toolchain} and {qemu}.\n")
                 .expect("a String takes everything");
         }
@@ -346,18 +302,11 @@ impl Ledger {
             let file = file.display().to_string();
             link(&file, &file)
         });
-        let tests = self
-            .entries_of(claim.number)
-            .map(|(name, entry)| link(&name, &entry.place.file));
-        let host = claim
-            .host_tests
-            .iter()
-            .map(|test| format!("`{test}` (host)"));
-        let faults = self
-            .mutants
-            .iter()
-            .filter(|mutant| mutant.claim == claim.number)
-            .map(|mutant| {
+        let tests =
+            self.entries_of(claim.number).map(|(name, entry)| link(&name, &entry.place.file));
+        let host = claim.host_tests.iter().map(|test| format!("`{test}` (host)"));
+        let faults =
+            self.mutants.iter().filter(|mutant| mutant.claim == claim.number).map(|mutant| {
                 let patch = format!("mutants/{}.patch", mutant.name);
                 format!("{}: {}", link(&mutant.name, &patch), self.result(mutant))
             });
@@ -373,15 +322,10 @@ impl Ledger {
 
     /// What `mutants --save` found last, in a few words.
     fn result(&self, mutant: &Mutant) -> String {
-        let rows = self
-            .results
-            .iter()
-            .flat_map(|results| &results.table.mutants);
+        let rows = self.results.iter().flat_map(|results| &results.table.mutants);
         match rows.into_iter().find(|row| row.name == mutant.name) {
             None => "not tried".to_owned(),
-            Some(Row {
-                killed_by: None, ..
-            }) => "**survived**".to_owned(),
+            Some(Row { killed_by: None, .. }) => "**survived**".to_owned(),
             Some(row) => {
                 let mut how = Vec::new();
                 if let Some(boots) = row.boots {
@@ -561,22 +505,10 @@ mod tests {
     #[test]
     fn a_claim_that_is_kept_nowhere_is_a_problem() {
         let problem = problem_after(|ledger| ledger.claims[0].kept.clear());
-        assert_eq!(
-            problem,
-            Problem::NotKept {
-                number: 1,
-                file: None
-            }
-        );
+        assert_eq!(problem, Problem::NotKept { number: 1, file: None });
         let gone = PathBuf::from("kernel/src/gone.rs");
         let problem = problem_after(|ledger| ledger.claims[0].kept.push(gone.clone()));
-        assert_eq!(
-            problem,
-            Problem::NotKept {
-                number: 1,
-                file: Some(gone)
-            }
-        );
+        assert_eq!(problem, Problem::NotKept { number: 1, file: Some(gone) });
     }
 
     #[test]
@@ -589,48 +521,25 @@ mod tests {
             "exact",
         ] {
             let problem = problem_after(|ledger| ledger.claims[0].host_tests.push(name.to_owned()));
-            assert_eq!(
-                problem,
-                Problem::NoHostTest {
-                    number: 1,
-                    test: name.to_owned()
-                }
-            );
+            assert_eq!(problem, Problem::NoHostTest { number: 1, test: name.to_owned() });
         }
     }
 
     #[test]
     fn a_test_or_a_fault_of_an_unknown_claim_is_a_problem() {
         let problem = problem_after(|ledger| add_test(ledger, "test\tx\t9\t1\t-\tf:1\n"));
-        assert_eq!(
-            problem,
-            Problem::NoClaim {
-                what: "x".to_owned(),
-                number: 9
-            }
-        );
+        assert_eq!(problem, Problem::NoClaim { what: "x".to_owned(), number: 9 });
         let problem = problem_after(|ledger| {
             let killer = Killer::Test("frame::double".to_owned());
             ledger.mutants.push(mutant("x", 9, killer));
         });
-        assert_eq!(
-            problem,
-            Problem::NoClaim {
-                what: "mutant x".to_owned(),
-                number: 9
-            }
-        );
+        assert_eq!(problem, Problem::NoClaim { what: "mutant x".to_owned(), number: 9 });
     }
 
     #[test]
     fn a_test_that_no_lane_can_run_is_a_problem() {
         let problem = problem_after(|ledger| add_test(ledger, "test\tx\t1\t99\t-\tf:1\n"));
-        assert_eq!(
-            problem,
-            Problem::NoLane {
-                what: "x".to_owned()
-            }
-        );
+        assert_eq!(problem, Problem::NoLane { what: "x".to_owned() });
     }
 
     #[test]
@@ -647,23 +556,12 @@ mod tests {
             let problem =
                 problem_after(|ledger| ledger.mutants.push(mutant("x", 1, killer.clone())));
             let test = killer.to_string();
-            assert_eq!(
-                problem,
-                Problem::OtherTest {
-                    mutant: "x".to_owned(),
-                    number: 1,
-                    test
-                }
-            );
+            assert_eq!(problem, Problem::OtherTest { mutant: "x".to_owned(), number: 1, test });
         }
         let workspace = workspace();
         let mut ledger = ledger(workspace.path());
-        ledger
-            .mutants
-            .push(mutant("x", 1, Killer::Crash("panic".to_owned())));
-        ledger
-            .mutants
-            .push(mutant("y", 1, Killer::Build("proof".to_owned())));
+        ledger.mutants.push(mutant("x", 1, Killer::Crash("panic".to_owned())));
+        ledger.mutants.push(mutant("y", 1, Killer::Build("proof".to_owned())));
         assert_eq!(ledger.problems(), []);
     }
 
@@ -689,9 +587,7 @@ mod tests {
         ledger.results = Some(Saved {
             toolchain: "rustc 1".to_owned(),
             qemu: "QEMU 2".to_owned(),
-            table: Table {
-                mutants: vec![row("no_check", true)],
-            },
+            table: Table { mutants: vec![row("no_check", true)] },
         });
         let text = ledger.render();
         assert!(
@@ -709,10 +605,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(
-            text.contains("Faults tried with rustc 1 and QEMU 2.\n"),
-            "{text}"
-        );
+        assert!(text.contains("Faults tried with rustc 1 and QEMU 2.\n"), "{text}");
         assert!(
             text.contains("2 claims, 1 self-tests, 1 crashes, 2 host tests, 2 faults.\n"),
             "{text}"
@@ -724,16 +617,10 @@ mod tests {
         let workspace = workspace();
         let mut ledger = ledger(workspace.path());
         ledger.results = Some(Saved {
-            table: Table {
-                mutants: vec![row("no_check", false)],
-            },
+            table: Table { mutants: vec![row("no_check", false)] },
             ..Saved::default()
         });
-        assert!(
-            ledger
-                .render()
-                .contains("(mutants/no_check.patch): **survived** |\n")
-        );
+        assert!(ledger.render().contains("(mutants/no_check.patch): **survived** |\n"));
     }
 
     #[test]

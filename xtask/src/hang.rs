@@ -27,10 +27,7 @@ const PROMPT: &[u8] = b"(qemu) ";
 /// is stopped and stays so. What cannot be found out is said in the text instead.
 pub fn diagnose(monitor: &Path, elf: &Path) -> String {
     let symbols = Symbols::read(elf);
-    let table = symbols
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(Symbols::table);
+    let table = symbols.as_ref().map_err(Clone::clone).and_then(Symbols::table);
     let mut text = String::new();
     if let Err(why) = &table {
         text += &format!("no names for addresses: {why}\n");
@@ -54,15 +51,14 @@ fn harts(monitor: &mut Monitor, table: Option<&Table>, text: &mut String) -> io:
     for hart in &harts {
         monitor.ask(&format!("cpu {}", hart.cpu))?;
         let mut failure = None;
-        let (frames, end) = walk(hart, |address| {
-            match monitor.ask(&format!("x /2gx {address:#x}")) {
+        let (frames, end) =
+            walk(hart, |address| match monitor.ask(&format!("x /2gx {address:#x}")) {
                 Ok(answer) => parse_memory(&answer),
                 Err(error) => {
                     failure = Some(error);
                     None
                 }
-            }
-        });
+            });
         if let Some(error) = failure {
             return Err(error);
         }
@@ -142,10 +138,7 @@ impl fmt::Display for End {
                 write!(formatter, "broken: {pointer:#x} is no frame pointer")
             }
             Self::Unreadable(pointer) => {
-                write!(
-                    formatter,
-                    "broken: nothing to read below the frame pointer {pointer:#x}"
-                )
+                write!(formatter, "broken: nothing to read below the frame pointer {pointer:#x}")
             }
             Self::TooMany => write!(formatter, "cut off after {MOST_FRAMES} frames"),
         }
@@ -185,32 +178,21 @@ fn describe(hart: &Hart, returns: &[u64], end: &End, table: Option<&Table>, text
     let exact = |address| name(table.and_then(|table| table.exact(address)));
     let returning = |address| name(table.and_then(|table| table.return_site(address)));
     let mut line = |arguments: fmt::Arguments<'_>| {
-        text.write_fmt(arguments)
-            .expect("a String takes everything");
+        text.write_fmt(arguments).expect("a String takes everything");
         text.push('\n');
     };
     line(format_args!("CPU {} is at", hart.cpu));
     line(format_args!("  pc {:#018x} {}", hart.pc, exact(hart.pc)));
     // A function that has not yet stored its frame, or no longer has it, is not in the chain: its caller is in ra.
-    line(format_args!(
-        "  ra {:#018x} {}",
-        hart.ra,
-        returning(hart.ra)
-    ));
+    line(format_args!("  ra {:#018x} {}", hart.ra, returning(hart.ra)));
     for (index, &address) in returns.iter().enumerate() {
-        line(format_args!(
-            "  {index:2} {address:#018x} {}",
-            returning(address)
-        ));
+        line(format_args!("  {index:2} {address:#018x} {}", returning(address)));
     }
     line(format_args!("     {end}"));
 }
 
 fn name(location: Option<Location<'_>>) -> String {
-    location.map_or_else(
-        || "(not in the image)".to_owned(),
-        |location| location.to_string(),
-    )
+    location.map_or_else(|| "(not in the image)".to_owned(), |location| location.to_string())
 }
 
 /// The bytes of the symbol table that an image carries.
@@ -220,9 +202,8 @@ impl Symbols {
     fn read(elf: &Path) -> Result<Self, String> {
         let data = std::fs::read(elf).map_err(|error| format!("{}: {error}", elf.display()))?;
         let file = object::File::parse(&*data).map_err(|error| error.to_string())?;
-        let section = file
-            .section_by_name(".symbols")
-            .ok_or("the image has no section .symbols")?;
+        let section =
+            file.section_by_name(".symbols").ok_or("the image has no section .symbols")?;
         let bytes = section.data().map_err(|error| error.to_string())?;
         Ok(Self(bytes.to_vec()))
     }
@@ -281,13 +262,7 @@ mod tests {
          x8/s0    0000000000000000\n";
 
     fn hart(s0: u64) -> Hart {
-        Hart {
-            cpu: 0,
-            pc: 0,
-            ra: 0,
-            s0,
-            text: String::new(),
-        }
+        Hart { cpu: 0, pc: 0, ra: 0, s0, text: String::new() }
     }
 
     #[test]
@@ -314,10 +289,7 @@ mod tests {
             parse_memory("0000000080201150: 0x0000000000000007 0xffffffff80200000\n"),
             Some([7, 0xffff_ffff_8020_0000])
         );
-        assert_eq!(
-            parse_memory("000000000000ffff: Cannot access memory\n"),
-            None
-        );
+        assert_eq!(parse_memory("000000000000ffff: Cannot access memory\n"), None);
         assert_eq!(parse_memory(""), None);
     }
 
@@ -372,9 +344,7 @@ mod tests {
                     _ => String::new(),
                 };
                 let echo = "i\x1b[K\x1b[D\x1b[K\r\n";
-                stream
-                    .write_all(format!("{echo}{answer}(qemu) ").as_bytes())
-                    .unwrap();
+                stream.write_all(format!("{echo}{answer}(qemu) ").as_bytes()).unwrap();
                 commands.push(command);
             }
             commands
@@ -389,30 +359,18 @@ mod tests {
         let text = diagnose(&socket, &directory.path().join("no-image"));
         let commands = monitor.join().unwrap();
         assert_eq!(commands[..2], ["stop", "info registers -a"]);
-        assert!(
-            commands.contains(&"x /2gx 0xffffffc000003ff0".to_owned()),
-            "{commands:?}"
-        );
+        assert!(commands.contains(&"x /2gx 0xffffffc000003ff0".to_owned()), "{commands:?}");
         assert!(text.starts_with("no names for addresses: "), "{text}");
-        assert!(
-            text.contains("CPU 0 is at\n  pc 0xffffffff80201000"),
-            "{text}"
-        );
+        assert!(text.contains("CPU 0 is at\n  pc 0xffffffff80201000"), "{text}");
         assert!(text.contains("   0 0xffffffff80203000"), "{text}");
-        assert!(
-            text.contains("CPU 1 is at\n  pc 0x000000008000ed8a"),
-            "{text}"
-        );
+        assert!(text.contains("CPU 1 is at\n  pc 0x000000008000ed8a"), "{text}");
         assert!(text.contains("registers of CPU 1:"), "{text}");
     }
 
     #[test]
     fn a_monitor_that_is_not_there_is_said_and_no_panic() {
         let directory = tempfile::tempdir().unwrap();
-        let text = diagnose(
-            &directory.path().join("none"),
-            &directory.path().join("none"),
-        );
+        let text = diagnose(&directory.path().join("none"), &directory.path().join("none"));
         assert!(text.contains("no more could be found out"), "{text}");
     }
 }

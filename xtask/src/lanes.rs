@@ -93,9 +93,7 @@ mod tests {
 
     fn entry(harts: u32, flags: &str) -> Entry {
         let line = format!("test\tx\t1\t{harts}\t{flags}\tf:1\n");
-        Manifest::parse(line.as_bytes()).unwrap().tests[0]
-            .entry
-            .clone()
+        Manifest::parse(line.as_bytes()).unwrap().tests[0].entry.clone()
     }
 
     fn lanes_for(entry: &Entry) -> Vec<&'static str> {
@@ -123,9 +121,7 @@ mod tests {
 
     #[test]
     fn a_boot_has_the_lanes_harts_and_clock() {
-        let boot = Lane::named("smp")
-            .unwrap()
-            .boot(Path::new("kernel"), "test");
+        let boot = Lane::named("smp").unwrap().boot(Path::new("kernel"), "test");
         assert_eq!((boot.harts, boot.icount, &*boot.append), (4, false, "test"));
         let boot = Lane::named("icount").unwrap().boot(Path::new("kernel"), "");
         assert_eq!((boot.harts, boot.icount), (1, true));

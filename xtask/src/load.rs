@@ -50,11 +50,7 @@ mod tests {
     fn dropping_the_load_ends_its_threads() {
         let load = Load::start(2);
         let flag = Arc::downgrade(&load.stop);
-        assert_eq!(
-            flag.strong_count(),
-            3,
-            "the load and its two threads hold the flag"
-        );
+        assert_eq!(flag.strong_count(), 3, "the load and its two threads hold the flag");
         drop(load);
         assert_eq!(flag.strong_count(), 0, "a thread outlived the load");
     }

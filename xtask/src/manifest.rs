@@ -183,20 +183,13 @@ pub enum Problem {
 impl Manifest {
     /// Reads the manifest of the image at `path`.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let data = std::fs::read(path).map_err(|error| Error::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
-        let not_elf = |error| Error::NotElf {
-            path: path.to_owned(),
-            error,
-        };
+        let data = std::fs::read(path)
+            .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
+        let not_elf = |error| Error::NotElf { path: path.to_owned(), error };
         let elf = object::File::parse(&*data).map_err(not_elf)?;
         let section = elf
             .section_by_name(SECTION)
-            .ok_or_else(|| Error::NoSection {
-                path: path.to_owned(),
-            })?;
+            .ok_or_else(|| Error::NoSection { path: path.to_owned() })?;
         Self::parse(section.data().map_err(not_elf)?)
     }
 
@@ -205,9 +198,8 @@ impl Manifest {
     pub fn parse(section: &[u8]) -> Result<Self, Error> {
         let mut manifest = Self::default();
         let mut names = HashSet::new();
-        let lines = section
-            .split(|&byte| byte == b'\n' || byte == 0)
-            .filter(|line| !line.is_empty());
+        let lines =
+            section.split(|&byte| byte == b'\n' || byte == 0).filter(|line| !line.is_empty());
         for (index, bytes) in lines.enumerate() {
             let malformed = |problem| Error::Malformed {
                 number: index + 1,
@@ -232,10 +224,7 @@ impl Manifest {
             if fields.len() == expected {
                 Ok(())
             } else {
-                Err(Problem::FieldCount {
-                    expected,
-                    found: fields.len(),
-                })
+                Err(Problem::FieldCount { expected, found: fields.len() })
             }
         };
         match fields[0] {
@@ -244,10 +233,7 @@ impl Manifest {
                 let path = fields[1];
                 let name = name(path.strip_prefix(PREFIX).unwrap_or(path), "name")?;
                 let entry = Entry::parse(&fields[2..6])?;
-                self.tests.push(Test {
-                    name: name.clone(),
-                    entry,
-                });
+                self.tests.push(Test { name: name.clone(), entry });
                 Ok(("test", name))
             }
             "crash" => {
@@ -326,11 +312,7 @@ fn words(field: &str) -> impl Iterator<Item = &str> {
 }
 
 fn filled<'a>(field: &'a str, what: &'static str) -> Result<&'a str, Problem> {
-    if field.is_empty() {
-        Err(Problem::Empty(what))
-    } else {
-        Ok(field)
-    }
+    if field.is_empty() { Err(Problem::Empty(what)) } else { Ok(field) }
 }
 
 fn name(field: &str, what: &'static str) -> Result<String, Problem> {
@@ -344,10 +326,7 @@ fn name(field: &str, what: &'static str) -> Result<String, Problem> {
 fn number(field: &str, what: &'static str) -> Result<u32, Problem> {
     match field.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(Problem::NotNumber {
-            field: what,
-            found: field.to_owned(),
-        }),
+        _ => Err(Problem::NotNumber { field: what, found: field.to_owned() }),
     }
 }
 
@@ -360,9 +339,7 @@ mod tests {
 
     fn problem(text: &str) -> (usize, Problem) {
         match Manifest::parse(text.as_bytes()) {
-            Err(Error::Malformed {
-                number, problem, ..
-            }) => (number, problem),
+            Err(Error::Malformed { number, problem, .. }) => (number, problem),
             other => panic!("expected a malformed line, got {other:?}"),
         }
     }
@@ -408,24 +385,14 @@ mod tests {
     #[test]
     fn a_crash_may_expect_no_frame() {
         let text = CRASH.replace("level_one,main", "-");
-        assert!(
-            Manifest::parse(text.as_bytes()).unwrap().crashes[0]
-                .frames
-                .is_empty()
-        );
+        assert!(Manifest::parse(text.as_bytes()).unwrap().crashes[0].frames.is_empty());
     }
 
     #[test]
     fn two_tests_of_one_name_are_an_error_that_names_the_second() {
         assert_eq!(
             problem(&format!("{TEST}{CRASH}{TEST}")),
-            (
-                3,
-                Problem::Duplicate {
-                    sort: "test",
-                    name: "frame::b".into()
-                }
-            )
+            (3, Problem::Duplicate { sort: "test", name: "frame::b".into() })
         );
     }
 
@@ -439,40 +406,19 @@ mod tests {
     fn every_way_a_line_can_be_wrong_is_an_error_of_its_own() {
         let cases = [
             ("bench\tx", Problem::UnknownSort("bench".into())),
-            (
-                "test\tx\t1\t1\t-",
-                Problem::FieldCount {
-                    expected: 6,
-                    found: 5,
-                },
-            ),
-            (
-                "crash\tx\t1\t1\t-\tf:1\ts",
-                Problem::FieldCount {
-                    expected: 8,
-                    found: 7,
-                },
-            ),
+            ("test\tx\t1\t1\t-", Problem::FieldCount { expected: 6, found: 5 }),
+            ("crash\tx\t1\t1\t-\tf:1\ts", Problem::FieldCount { expected: 8, found: 7 }),
             ("test\t\t1\t1\t-\tf:1", Problem::Empty("name")),
             ("test\ta,b\t1\t1\t-\tf:1", Problem::Separator("a,b".into())),
             (
                 "test\tx\tseven\t1\t-\tf:1",
-                Problem::NotNumber {
-                    field: "claim",
-                    found: "seven".into(),
-                },
+                Problem::NotNumber { field: "claim", found: "seven".into() },
             ),
             (
                 "test\tx\t1\t0\t-\tf:1",
-                Problem::NotNumber {
-                    field: "number of harts",
-                    found: "0".into(),
-                },
+                Problem::NotNumber { field: "number of harts", found: "0".into() },
             ),
-            (
-                "test\tx\t1\t1\tslow\tf:1",
-                Problem::UnknownFlag("slow".into()),
-            ),
+            ("test\tx\t1\t1\tslow\tf:1", Problem::UnknownFlag("slow".into())),
             ("test\tx\t1\t1\t-\tf", Problem::NotPlace("f".into())),
             ("test\tx\t1\t1\t-\tf:0", Problem::NotPlace("f:0".into())),
             ("crash\tx\t1\t1\t-\tf:1\t\tmain", Problem::Empty("sentence")),
@@ -485,20 +431,14 @@ mod tests {
     #[test]
     fn a_malformed_line_is_shown_in_the_message() {
         let message = Manifest::parse(b"test\tx\n").unwrap_err().to_string();
-        assert_eq!(
-            message,
-            ".manifest, line 1 `test\\tx`: 2 fields where 6 belong"
-        );
+        assert_eq!(message, ".manifest, line 1 `test\\tx`: 2 fields where 6 belong");
     }
 
     #[test]
     fn a_line_that_is_not_utf_8_is_an_error() {
         assert!(matches!(
             Manifest::parse(b"test\t\xff\n"),
-            Err(Error::Malformed {
-                problem: Problem::NotText,
-                ..
-            })
+            Err(Error::Malformed { problem: Problem::NotText, .. })
         ));
     }
 

@@ -105,9 +105,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Err(error);
     }
     let killed = findings.iter().filter(|finding| finding.killed()).count();
-    let table = Table {
-        mutants: findings.iter().map(Row::from).collect(),
-    };
+    let table = Table { mutants: findings.iter().map(Row::from).collect() };
     if arguments.save {
         let names: Vec<String> = read_all()?.into_iter().map(|mutant| mutant.name).collect();
         save(&environment, table.clone(), &names)?;
@@ -190,11 +188,9 @@ impl Laboratory {
             Killer::Test(name) => self.boot(&workshop, mutant, name),
             Killer::Crash(kind) => self.boot(&workshop, mutant, &format!("crash::{kind}")),
             Killer::Build(text) => self.build(&workshop, mutant, text),
-            Killer::Host {
-                package,
-                target,
-                test,
-            } => self.host(&workshop, mutant, package, target.as_deref(), test),
+            Killer::Host { package, target, test } => {
+                self.host(&workshop, mutant, package, target.as_deref(), test)
+            }
         };
         Ok(Finding {
             mutant: mutant.clone(),
@@ -212,10 +208,7 @@ impl Laboratory {
             match all.pop() {
                 Some(case) => chosen.push(case),
                 None => {
-                    return Ok(Fate::NoTest(format!(
-                        "there is no {}::{subject}",
-                        lane.name
-                    )));
+                    return Ok(Fate::NoTest(format!("there is no {}::{subject}", lane.name)));
                 }
             }
         }
@@ -291,10 +284,7 @@ impl Laboratory {
     }
 
     fn run_once(&self, case: &Case, image: &Image) -> anyhow::Result<Run> {
-        let boot = crate::qemu::Boot {
-            timeout: TIMEOUT,
-            ..case.boot(&image.elf)
-        };
+        let boot = crate::qemu::Boot { timeout: TIMEOUT, ..case.boot(&image.elf) };
         Ok(case.run_boot(&self.environment, boot)?)
     }
 
@@ -304,23 +294,21 @@ impl Laboratory {
         if let Err(message) = workshop.apply(&mutant.patch)? {
             return Ok(Fate::NotApplied(message));
         }
-        Ok(
-            match image::build(&self.environment, &self.options(workshop)) {
-                Ok(_) => Fate::Survived("the build".to_owned()),
-                Err(error) => {
-                    let message = error.to_string();
-                    match message.lines().find(|line| line.contains(text)) {
-                        Some(line) => Fate::Killed(vec![Sighting {
-                            lane: None,
-                            boots: 0,
-                            hang: false,
-                            why: line.trim().to_owned(),
-                        }]),
-                        None => Fate::NotBuilt(message),
-                    }
+        Ok(match image::build(&self.environment, &self.options(workshop)) {
+            Ok(_) => Fate::Survived("the build".to_owned()),
+            Err(error) => {
+                let message = error.to_string();
+                match message.lines().find(|line| line.contains(text)) {
+                    Some(line) => Fate::Killed(vec![Sighting {
+                        lane: None,
+                        boots: 0,
+                        hang: false,
+                        why: line.trim().to_owned(),
+                    }]),
+                    None => Fate::NotBuilt(message),
                 }
-            },
-        )
+            }
+        })
     }
 
     fn host(
@@ -362,12 +350,9 @@ impl Laboratory {
         }
         let mutated = cargo_test(&run)?;
         Ok(match mutated.failure {
-            Some(why) if !mutated.succeeded => Fate::Killed(vec![Sighting {
-                lane: None,
-                boots: 0,
-                hang: false,
-                why,
-            }]),
+            Some(why) if !mutated.succeeded => {
+                Fate::Killed(vec![Sighting { lane: None, boots: 0, hang: false, why }])
+            }
             _ if mutated.succeeded => Fate::Survived("its host test".to_owned()),
             _ => Fate::NotBuilt(mutated.output),
         })
@@ -385,10 +370,7 @@ impl Laboratory {
             std::fs::copy(&image.elf, &kept)?;
             std::fs::write(&stamp, wanted)?;
         }
-        Ok(Image {
-            elf: kept,
-            profile: Profile::Checked,
-        })
+        Ok(Image { elf: kept, profile: Profile::Checked })
     }
 
     fn options(&self, workshop: &Workshop) -> image::Options {
@@ -437,9 +419,8 @@ fn passed_tests(output: &str) -> usize {
 
 /// The message of the first panic of a test that failed.
 fn failure_message(output: &str) -> Option<String> {
-    let failed = output
-        .lines()
-        .any(|line| line.starts_with("test ") && line.ends_with("... FAILED"));
+    let failed =
+        output.lines().any(|line| line.starts_with("test ") && line.ends_with("... FAILED"));
     let message = output
         .lines()
         .skip_while(|line| !line.contains("panicked at"))
@@ -498,13 +479,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mutant {
-            name,
-            claim,
-            killer,
-            breaks,
-            ..
-        } = &self.mutant;
+        let Mutant { name, claim, killer, breaks, .. } = &self.mutant;
         write!(formatter, "mutant {name} (claim {claim}) ... ")?;
         let (what, details) = match &self.fate {
             Fate::Killed(sightings) => {
@@ -517,10 +492,7 @@ impl fmt::Display for Finding {
             Fate::Survived(what) => ("SURVIVED", format!("{what} without a failure of {killer}")),
             Fate::NotApplied(message) => ("no longer applies", message.clone()),
             Fate::NotBuilt(message) => ("does not build", message.clone()),
-            Fate::Unchanged => (
-                "changes nothing",
-                "the image is the same without it".to_owned(),
-            ),
+            Fate::Unchanged => ("changes nothing", "the image is the same without it".to_owned()),
             Fate::NoTest(what) => ("has no test", what.clone()),
             Fate::CleanFails(why) => ("cannot be judged: its test fails without it", why.clone()),
         };
@@ -580,11 +552,9 @@ impl From<&Finding> for Row {
             _ => &[],
         };
         let boots = |parallel: bool| {
-            let mut matching = sightings.iter().filter(|sighting| {
-                sighting
-                    .lane
-                    .is_some_and(|lane| (lane.harts > 1) == parallel)
-            });
+            let mut matching = sightings
+                .iter()
+                .filter(|sighting| sighting.lane.is_some_and(|lane| (lane.harts > 1) == parallel));
             matching.next().map(|sighting| sighting.boots)
         };
         let hang = sightings.iter().any(|sighting| sighting.hang);
@@ -627,9 +597,9 @@ pub fn results_file() -> PathBuf {
 /// When they cannot be read or are malformed.
 pub fn read_saved(path: &Path) -> anyhow::Result<Option<Saved>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(
-            serde_json::from_str(&text).with_context(|| path.display().to_string())?,
-        )),
+        Ok(text) => {
+            Ok(Some(serde_json::from_str(&text).with_context(|| path.display().to_string())?))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
@@ -700,10 +670,7 @@ mod tests {
             return Vec::new();
         };
         let lanes = |mutant: &Mutant| mutant.lanes.iter().map(|lane| lane.name).collect();
-        selected
-            .iter()
-            .map(|mutant| (mutant.name.clone(), lanes(mutant)))
-            .collect()
+        selected.iter().map(|mutant| (mutant.name.clone(), lanes(mutant))).collect()
     }
 
     fn killed(sightings: &[(Option<&str>, u32, bool)]) -> Finding {
@@ -735,20 +702,14 @@ mod tests {
     fn a_lane_selects_mutants_and_where_they_are_tried() {
         assert_eq!(selected(&[]).len(), 3);
         assert_eq!(selected(&["f"]).len(), 2);
-        assert_eq!(
-            selected(&["--lane", "smp"]),
-            [("fence".to_owned(), vec!["smp"])]
-        );
+        assert_eq!(selected(&["--lane", "smp"]), [("fence".to_owned(), vec!["smp"])]);
         assert!(selected(&["--lane", "tcg"]).is_empty());
         assert!(selected(&["nothing"]).is_empty());
     }
 
     #[test]
     fn a_row_tells_boots_with_one_hart_from_boots_with_several() {
-        let row = Row::from(&killed(&[
-            (Some("icount"), 1, false),
-            (Some("smp"), 17, false),
-        ]));
+        let row = Row::from(&killed(&[(Some("icount"), 1, false), (Some("smp"), 17, false)]));
         assert_eq!((row.boots, row.parallel_boots), (Some(1), Some(17)));
         assert_eq!(row.killed_by.as_deref(), Some("a::b"));
         let row = Row::from(&killed(&[(None, 0, false)]));
@@ -759,10 +720,7 @@ mod tests {
     #[test]
     fn a_kill_by_a_hang_is_marked() {
         let finding = killed(&[(Some("smp"), 2, true)]);
-        assert_eq!(
-            Row::from(&finding).killed_by.as_deref(),
-            Some("a::b (hang)")
-        );
+        assert_eq!(Row::from(&finding).killed_by.as_deref(), Some("a::b (hang)"));
         assert!(finding.to_string().contains("hang"));
     }
 
@@ -777,10 +735,7 @@ mod tests {
             Fate::NoTest(why()),
             Fate::CleanFails(why()),
         ] {
-            let finding = Finding {
-                mutant: mutant("fence", &["smp"]),
-                fate,
-            };
+            let finding = Finding { mutant: mutant("fence", &["smp"]), fate };
             assert!(!finding.killed());
             assert_eq!(Row::from(&finding).killed_by, None);
             assert!(finding.to_string().contains("breaks a fence"), "{finding}");
@@ -789,9 +744,7 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_fields() {
-        let table = Table {
-            mutants: vec![row("fence", Some("a::b"))],
-        };
+        let table = Table { mutants: vec![row("fence", Some("a::b"))] };
         let json = serde_json::to_value(table).unwrap();
         let fields: Vec<_> = json["mutants"][0].as_object().unwrap().keys().collect();
         assert_eq!(
@@ -811,9 +764,7 @@ mod tests {
 
     #[test]
     fn saving_keeps_what_was_not_tried_and_forgets_what_is_gone() {
-        let table = |rows: &[Row]| Table {
-            mutants: rows.to_vec(),
-        };
+        let table = |rows: &[Row]| Table { mutants: rows.to_vec() };
         let old = table(&[row("a", None), row("b", None), row("gone", None)]);
         let new = table(&[row("c", None), row("a", Some("a::b"))]);
         let names = ["a", "b", "c"].map(str::to_owned);
@@ -831,9 +782,7 @@ mod tests {
         let saved = Saved {
             toolchain: "rustc".to_owned(),
             qemu: "QEMU".to_owned(),
-            table: Table {
-                mutants: vec![row("fence", None)],
-            },
+            table: Table { mutants: vec![row("fence", None)] },
         };
         std::fs::write(&path, serde_json::to_string(&saved).unwrap()).unwrap();
         assert_eq!(read_saved(&path).unwrap(), Some(saved));
@@ -854,10 +803,7 @@ mod tests {
         );
         assert_eq!(failure_message("error[E0425]: cannot find value\n"), None);
         let without_message = "test a ... FAILED\n";
-        assert_eq!(
-            failure_message(without_message).as_deref(),
-            Some("it failed")
-        );
+        assert_eq!(failure_message(without_message).as_deref(), Some("it failed"));
     }
 
     #[test]

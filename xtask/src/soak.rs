@@ -69,9 +69,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let (image, manifest) = image_with_manifest(&environment, arguments.profile)?;
     let case = select(&manifest, arguments)?;
-    let directory = environment::target_dir()
-        .join("soak")
-        .join(case.name().replace("::", "."));
+    let directory = environment::target_dir().join("soak").join(case.name().replace("::", "."));
     clear(&directory)?;
 
     let jobs = arguments.jobs.unwrap_or_else(pool::default_jobs);
@@ -114,10 +112,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&tally.summary())?);
     } else {
         let (boots, jobs, load) = (boots.len(), jobs, arguments.load);
-        println!(
-            "{}: {boots} boots, {jobs} at once, {load} busy threads beside them",
-            case.name()
-        );
+        println!("{}: {boots} boots, {jobs} at once, {load} busy threads beside them", case.name());
         print!("{tally}");
         println!("again     {}", again(arguments));
     }
@@ -159,18 +154,14 @@ fn select(manifest: &Manifest, arguments: &Arguments) -> anyhow::Result<Case> {
             anyhow::anyhow!("no crash `{kind}` in the lane {lane}; there are: {known}")
         });
     }
-    let suite = all
-        .pop()
-        .ok_or_else(|| anyhow::anyhow!("the image holds no test for the lane {lane}"))?;
+    let suite =
+        all.pop().ok_or_else(|| anyhow::anyhow!("the image holds no test for the lane {lane}"))?;
     let Some(filter) = &arguments.filter else {
         return Ok(suite);
     };
-    let tests = all
-        .into_iter()
-        .filter(|case| matches!(case.subject, Subject::Test { .. }));
-    let mut matching: Vec<Case> = tests
-        .filter(|case| case.subject.name().contains(filter.as_str()))
-        .collect();
+    let tests = all.into_iter().filter(|case| matches!(case.subject, Subject::Test { .. }));
+    let mut matching: Vec<Case> =
+        tests.filter(|case| case.subject.name().contains(filter.as_str())).collect();
     match matching.len() {
         0 => anyhow::bail!("no test has `{filter}` in its name in the lane {lane}"),
         1 => Ok(matching.remove(0)),
@@ -231,13 +222,7 @@ impl Tally {
         if let Some(log) = log {
             let verdict = &run.judgement.verdict;
             self.hangs += u64::from(*verdict == crate::verdict::Verdict::Hung);
-            self.failures.insert(
-                boot,
-                Failure {
-                    why: verdict.to_string(),
-                    log,
-                },
-            );
+            self.failures.insert(boot, Failure { why: verdict.to_string(), log });
         }
     }
 
@@ -256,11 +241,7 @@ impl Tally {
             failures: self.failures(),
             hangs: self.hangs,
             rate_upper_95: rate_upper(self.failures(), self.runs),
-            logs: self
-                .failures
-                .values()
-                .map(|failure| failure.log.clone())
-                .collect(),
+            logs: self.failures.values().map(|failure| failure.log.clone()).collect(),
         }
     }
 }
@@ -268,35 +249,17 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (boot, Failure { why, log }) in &self.failures {
-            writeln!(
-                formatter,
-                "boot {boot} {BAD}failed{BAD:#}: {why}\n  {}",
-                log.display()
-            )?;
+            writeln!(formatter, "boot {boot} {BAD}failed{BAD:#}: {why}\n  {}", log.display())?;
         }
         let (failures, hangs, runs) = (self.failures(), self.hangs, self.runs);
         let style = if failures == 0 { GOOD } else { BAD };
-        let among = if hangs == 0 {
-            String::new()
-        } else {
-            format!(", {hangs} of them hangs")
-        };
+        let among = if hangs == 0 { String::new() } else { format!(", {hangs} of them hangs") };
         writeln!(formatter, "boots     {runs}")?;
         writeln!(formatter, "failures  {style}{failures}{style:#}{among}")?;
         let bound = rate_upper(failures, runs) * 100.0;
-        writeln!(
-            formatter,
-            "rate      below {bound:.3} % (upper bound at 95 %)"
-        )?;
-        let exits = self
-            .exits
-            .iter()
-            .map(|(exit, count)| format!("{exit}: {count}"));
-        writeln!(
-            formatter,
-            "exits     {}",
-            exits.collect::<Vec<_>>().join(", ")
-        )?;
+        writeln!(formatter, "rate      below {bound:.3} % (upper bound at 95 %)")?;
+        let exits = self.exits.iter().map(|(exit, count)| format!("{exit}: {count}"));
+        writeln!(formatter, "exits     {}", exits.collect::<Vec<_>>().join(", "))?;
         let fastest = self.fastest.unwrap_or_default();
         writeln!(formatter, "a boot    {fastest:.2} to {:.2} s", self.slowest)
     }
@@ -360,9 +323,7 @@ mod tests {
     const OK: &str = "test a::b ... ok\nverdict: pass: 1 passed, 0 failed, 0 skipped\n";
 
     fn hang() -> Exit {
-        Exit::TimedOut {
-            diagnosis: String::new(),
-        }
+        Exit::TimedOut { diagnosis: String::new() }
     }
 
     #[test]
@@ -376,28 +337,15 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_an_error_that_says_what_is() {
-        let error = |words: &[&str]| {
-            select(&manifest(), &arguments(words))
-                .unwrap_err()
-                .to_string()
-        };
-        assert_eq!(
-            error(&["--crash", "no"]),
-            "no crash `no` in the lane smp; there are: panic"
-        );
-        assert_eq!(
-            error(&["no"]),
-            "no test has `no` in its name in the lane smp"
-        );
+        let error =
+            |words: &[&str]| select(&manifest(), &arguments(words)).unwrap_err().to_string();
+        assert_eq!(error(&["--crash", "no"]), "no crash `no` in the lane smp; there are: panic");
+        assert_eq!(error(&["no"]), "no test has `no` in its name in the lane smp");
     }
 
     #[test]
     fn hangs_are_failures_too_and_counted_apart() {
-        let tally = tally(&[
-            (1, OK, Exit::Code(0)),
-            (2, "", hang()),
-            (3, OK, Exit::Code(3)),
-        ]);
+        let tally = tally(&[(1, OK, Exit::Code(0)), (2, "", hang()), (3, OK, Exit::Code(3))]);
         let summary = tally.summary();
         assert_eq!((summary.runs, summary.failures, summary.hangs), (3, 2, 1));
         assert!((summary.rate_upper_95 - rate_upper(2, 3)).abs() < 1e-12);
@@ -405,18 +353,10 @@ mod tests {
 
     #[test]
     fn logs_come_in_the_order_of_the_boots() {
-        let tally = tally(&[
-            (9, "", Exit::Code(0)),
-            (2, "", hang()),
-            (5, "", Exit::Code(0)),
-        ]);
+        let tally = tally(&[(9, "", Exit::Code(0)), (2, "", hang()), (5, "", Exit::Code(0))]);
         assert_eq!(
             tally.summary().logs,
-            [
-                Path::new("boot-2"),
-                Path::new("boot-5"),
-                Path::new("boot-9")
-            ]
+            [Path::new("boot-2"), Path::new("boot-5"), Path::new("boot-9")]
         );
     }
 
@@ -429,29 +369,20 @@ mod tests {
             (4, "", hang()),
         ]);
         let text = tally.to_string();
-        assert!(
-            text.contains("exits     code 0: 2, code 3: 1, hung: 1\n"),
-            "{text}"
-        );
+        assert!(text.contains("exits     code 0: 2, code 3: 1, hung: 1\n"), "{text}");
     }
 
     #[test]
     fn the_bound_is_shown_even_without_a_failure() {
         let text = tally(&[(1, OK, Exit::Code(0))]).to_string();
-        assert!(
-            text.contains("rate      below 95.000 % (upper bound at 95 %)"),
-            "{text}"
-        );
+        assert!(text.contains("rate      below 95.000 % (upper bound at 95 %)"), "{text}");
     }
 
     #[test]
     fn json_has_the_documented_fields() {
         let json = serde_json::to_value(tally(&[(1, OK, Exit::Code(0))]).summary()).unwrap();
         let fields: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
-        assert_eq!(
-            fields,
-            ["failures", "hangs", "logs", "rate_upper_95", "runs"]
-        );
+        assert_eq!(fields, ["failures", "hangs", "logs", "rate_upper_95", "runs"]);
     }
 
     #[test]

@@ -48,10 +48,7 @@ mod tests {
 
     #[track_caller]
     fn assert_near(found: f64, expected: f64) {
-        assert!(
-            (found - expected).abs() < 1e-6,
-            "{found} where {expected} belongs"
-        );
+        assert!((found - expected).abs() < 1e-6, "{found} where {expected} belongs");
     }
 
     #[test]

@@ -131,22 +131,17 @@ fn select(manifest: &Manifest, arguments: &Arguments) -> Vec<Case> {
     let all = lanes.flat_map(|lane| cases(manifest, lane, arguments.profile));
     match &arguments.filter {
         None => all.collect(),
-        Some(filter) if arguments.exact => all
-            .filter(|case| *filter == case.name() || *filter == case.subject.name())
-            .collect(),
-        Some(filter) => all
-            .filter(|case| case.name().contains(filter.as_str()))
-            .collect(),
+        Some(filter) if arguments.exact => {
+            all.filter(|case| *filter == case.name() || *filter == case.subject.name()).collect()
+        }
+        Some(filter) => all.filter(|case| case.name().contains(filter.as_str())).collect(),
     }
 }
 
 /// Prints the line of a test, and its report if it failed.
 fn print(run: &Run, log: &Path) {
     let name = run.case.name();
-    let time = format!(
-        "{MUTED}({:.2} s){MUTED:#}",
-        run.outcome.duration.as_secs_f64()
-    );
+    let time = format!("{MUTED}({:.2} s){MUTED:#}", run.outcome.duration.as_secs_f64());
     if run.passed() {
         println!("test {name} ... {GOOD}ok{GOOD:#} {time}");
     } else {
@@ -272,10 +267,7 @@ mod tests {
 
     #[test]
     fn an_exact_filter_is_a_whole_name() {
-        assert_eq!(
-            selected(&["--exact", "a::b", "--lane", "icount"]),
-            ["icount::a::b"]
-        );
+        assert_eq!(selected(&["--exact", "a::b", "--lane", "icount"]), ["icount::a::b"]);
         assert_eq!(selected(&["--exact", "smp::a::b"]), ["smp::a::b"]);
         assert!(selected(&["--exact", "a"]).is_empty());
     }
@@ -283,10 +275,7 @@ mod tests {
     #[test]
     fn without_a_filter_everything_is_run() {
         assert_eq!(selected(&[]).len(), 3 * 4);
-        assert_eq!(
-            selected(&["--profile", "release"])[0],
-            "release::icount::a::b"
-        );
+        assert_eq!(selected(&["--profile", "release"])[0], "release::icount::a::b");
     }
 
     #[test]
@@ -301,9 +290,7 @@ mod tests {
 
     #[test]
     fn failures_of_one_sort_give_their_code_and_others_1() {
-        let hang = Exit::TimedOut {
-            diagnosis: String::new(),
-        };
+        let hang = Exit::TimedOut { diagnosis: String::new() };
         assert_eq!(summary(&[("", hang.clone())]).exit_code(), 4);
         let crash = (CRASHED, Exit::Code(3));
         assert_eq!(summary(&[crash.clone(), crash.clone()]).exit_code(), 3);

@@ -40,14 +40,9 @@ pub enum Expectation {
 impl From<&Crash> for Expectation {
     fn from(crash: &Crash) -> Self {
         if crash.entry.flags.hang {
-            Self::Hang {
-                frames: crash.frames.clone(),
-            }
+            Self::Hang { frames: crash.frames.clone() }
         } else {
-            Self::Crash {
-                sentence: crash.sentence.clone(),
-                frames: crash.frames.clone(),
-            }
+            Self::Crash { sentence: crash.sentence.clone(), frames: crash.frames.clone() }
         }
     }
 }
@@ -179,11 +174,7 @@ pub fn judge(outcome: &Outcome, expectation: &Expectation) -> Judgement {
     };
     Judgement {
         verdict,
-        tests: output
-            .tests
-            .into_iter()
-            .map(|(name, result)| (name.to_owned(), result))
-            .collect(),
+        tests: output.tests.into_iter().map(|(name, result)| (name.to_owned(), result)).collect(),
     }
 }
 
@@ -198,10 +189,7 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn read(text: &'a str) -> Self {
         // The firmware's console may put a carriage return before each line feed.
-        let lines: Vec<&str> = text
-            .split('\n')
-            .map(|line| line.trim_end_matches('\r'))
-            .collect();
+        let lines: Vec<&str> = text.split('\n').map(|line| line.trim_end_matches('\r')).collect();
         let mut tests = Vec::new();
         let mut complaints = Vec::new();
         for line in lines.iter().filter(|line| line.starts_with("test ")) {
@@ -219,11 +207,7 @@ impl<'a> Output<'a> {
                 complaints.push(format!("{name} was reported {count} times"));
             }
         }
-        Self {
-            lines,
-            tests,
-            complaints,
-        }
+        Self { lines, tests, complaints }
     }
 
     /// The verdict line, which must be the last, whole, and the only one.
@@ -240,10 +224,7 @@ impl<'a> Output<'a> {
         let Some(claimed) = Claimed::parse(last) else {
             return Err(format!("the last line is no verdict: `{last}`"));
         };
-        let count = whole
-            .iter()
-            .filter(|line| line.starts_with("verdict: "))
-            .count();
+        let count = whole.iter().filter(|line| line.starts_with("verdict: ")).count();
         if count > 1 {
             return Err(format!("there are {count} verdicts"));
         }
@@ -303,9 +284,7 @@ impl<'a> Output<'a> {
         };
         let mut complaints = self.complaints.clone();
         if !found.contains(sentence) {
-            complaints.push(format!(
-                "it crashed with `{found}`, where `{sentence}` belongs"
-            ));
+            complaints.push(format!("it crashed with `{found}`, where `{sentence}` belongs"));
         }
         let backtrace = self
             .lines
@@ -318,11 +297,7 @@ impl<'a> Output<'a> {
                 frames.join(", ")
             ));
         }
-        if complaints.is_empty() {
-            Verdict::Passed
-        } else {
-            Verdict::Wrong(complaints)
-        }
+        if complaints.is_empty() { Verdict::Passed } else { Verdict::Wrong(complaints) }
     }
 
     fn judge_tests(
@@ -338,10 +313,9 @@ impl<'a> Output<'a> {
             match result {
                 TestResult::Ok => passed += 1,
                 TestResult::Skipped(_) => skipped += 1,
-                TestResult::Failed(why) => failures.push(Failure {
-                    test: (*name).to_owned(),
-                    why: why.clone(),
-                }),
+                TestResult::Failed(why) => {
+                    failures.push(Failure { test: (*name).to_owned(), why: why.clone() })
+                }
             }
         }
         if let Expectation::Tests { ok, skipped } = expectation {
@@ -359,9 +333,8 @@ impl<'a> Output<'a> {
                     TestResult::Skipped(why) if !must_be_skipped => complaints.push(format!(
                         "{found} was skipped, on a machine that has what it needs: {why}"
                     )),
-                    TestResult::Ok if must_be_skipped => complaints.push(format!(
-                        "{found} says `ok`, on a machine with too few harts for it"
-                    )),
+                    TestResult::Ok if must_be_skipped => complaints
+                        .push(format!("{found} says `ok`, on a machine with too few harts for it")),
                     _ => {}
                 }
             }
@@ -369,25 +342,17 @@ impl<'a> Output<'a> {
                 complaints.push("the verdict does not count the tests".to_owned());
             }
         }
-        let counted = format!(
-            "{passed} passed, {} failed, {skipped} skipped",
-            failures.len()
-        );
+        let counted = format!("{passed} passed, {} failed, {skipped} skipped", failures.len());
         if let Some(counts) = counts
             && counts != counted
         {
-            complaints.push(format!(
-                "the verdict counts `{counts}`, the lines before it `{counted}`"
-            ));
+            complaints
+                .push(format!("the verdict counts `{counts}`, the lines before it `{counted}`"));
         }
         if said_to_fail == failures.is_empty() {
             complaints.push(format!(
                 "the verdict says that {}, the lines before it `{counted}`",
-                if said_to_fail {
-                    "a test failed"
-                } else {
-                    "all passed"
-                }
+                if said_to_fail { "a test failed" } else { "all passed" }
             ));
         }
         if !complaints.is_empty() {
@@ -432,10 +397,7 @@ fn missing_frame<'a, 'b>(
     frames: &'a [String],
     mut lines: impl Iterator<Item = &'b str>,
 ) -> Option<&'a str> {
-    frames
-        .iter()
-        .find(|frame| !lines.any(|line| line.contains(frame.as_str())))
-        .map(String::as_str)
+    frames.iter().find(|frame| !lines.any(|line| line.contains(frame.as_str()))).map(String::as_str)
 }
 
 #[cfg(test)]
@@ -499,10 +461,7 @@ mod tests {
 
     #[test]
     fn the_demo_passes_with_and_without_tests() {
-        assert_eq!(
-            verdict("hello\nverdict: pass\n", 0, &Expectation::Demo),
-            Verdict::Passed
-        );
+        assert_eq!(verdict("hello\nverdict: pass\n", 0, &Expectation::Demo), Verdict::Passed);
         assert_eq!(verdict(ONE_OK, 0, &Expectation::Demo), Verdict::Passed);
     }
 
@@ -522,10 +481,7 @@ mod tests {
 
     #[test]
     fn an_output_without_a_verdict_is_no_pass() {
-        assert_wrong(
-            &verdict("test a::b ... ok\n", 0, &tests(&["a::b"])),
-            "no verdict",
-        );
+        assert_wrong(&verdict("test a::b ... ok\n", 0, &tests(&["a::b"])), "no verdict");
         assert_wrong(&verdict("", 0, &Expectation::Demo), "no output");
         assert_wrong(&verdict("\n", 0, &Expectation::Demo), "no verdict");
     }
@@ -562,35 +518,21 @@ mod tests {
 
     #[test]
     fn a_test_that_was_not_asked_for_must_not_be_reported() {
-        assert_wrong(
-            &verdict(ONE_OK, 0, &tests(&[])),
-            "a::b was reported and not asked for",
-        );
+        assert_wrong(&verdict(ONE_OK, 0, &tests(&[])), "a::b was reported and not asked for");
     }
 
     #[test]
     fn a_test_must_be_reported_once() {
         let output = "test a::b ... ok\ntest a::b ... ok\n\
                       verdict: pass: 2 passed, 0 failed, 0 skipped\n";
-        assert_wrong(
-            &verdict(output, 0, &tests(&["a::b"])),
-            "a::b was reported 2 times",
-        );
+        assert_wrong(&verdict(output, 0, &tests(&["a::b"])), "a::b was reported 2 times");
     }
 
     #[test]
     fn a_garbled_test_line_is_no_pass() {
-        for line in [
-            "test a::b ... o",
-            "test a::b ok",
-            "test a b ... ok",
-            "test ",
-        ] {
+        for line in ["test a::b ... o", "test a::b ok", "test a b ... ok", "test "] {
             let output = format!("{line}\n{ONE_OK}");
-            assert_wrong(
-                &verdict(&output, 0, &tests(&["a::b"])),
-                "is no test's result",
-            );
+            assert_wrong(&verdict(&output, 0, &tests(&["a::b"])), "is no test's result");
         }
     }
 
@@ -599,10 +541,7 @@ mod tests {
         let output = ONE_OK.replace("1 passed", "2 passed");
         assert_wrong(&verdict(&output, 0, &tests(&["a::b"])), "counts");
         let output = ONE_OK.replace(": 1 passed, 0 failed, 0 skipped", "");
-        assert_wrong(
-            &verdict(&output, 0, &tests(&["a::b"])),
-            "does not count the tests",
-        );
+        assert_wrong(&verdict(&output, 0, &tests(&["a::b"])), "does not count the tests");
     }
 
     #[test]
@@ -646,10 +585,7 @@ mod tests {
 
     #[test]
     fn a_test_that_must_be_skipped_must_be() {
-        let expected = Expectation::Tests {
-            ok: Vec::new(),
-            skipped: vec!["a::b".to_owned()],
-        };
+        let expected = Expectation::Tests { ok: Vec::new(), skipped: vec!["a::b".to_owned()] };
         let output =
             "test a::b ... skipped: too few\nverdict: pass: 0 passed, 0 failed, 1 skipped\n";
         assert_eq!(verdict(output, 0, &expected), Verdict::Passed);
@@ -661,10 +597,7 @@ mod tests {
     #[test]
     fn a_crash_during_a_test_is_a_crash() {
         let verdict = verdict(CRASH, 3, &tests(&["a::b"]));
-        assert_eq!(
-            verdict,
-            Verdict::Crashed("load page fault at 0x8".to_owned())
-        );
+        assert_eq!(verdict, Verdict::Crashed("load page fault at 0x8".to_owned()));
         assert_eq!(verdict.exit_code(), 3);
     }
 
@@ -677,9 +610,7 @@ mod tests {
 
     #[test]
     fn a_time_out_is_a_hang_even_after_a_verdict() {
-        let exit = Exit::TimedOut {
-            diagnosis: String::new(),
-        };
+        let exit = Exit::TimedOut { diagnosis: String::new() };
         let verdict = judge(&outcome(ONE_OK, exit), &tests(&["a::b"])).verdict;
         assert_eq!(verdict, Verdict::Hung);
         assert_eq!(verdict.exit_code(), 4);
@@ -699,10 +630,7 @@ mod tests {
     #[test]
     fn a_crash_with_another_sentence_is_wrong() {
         let output = CRASH.replace("load page fault at", "store page fault at");
-        assert_wrong(
-            &verdict(&output, 3, &crash()),
-            "where `load page fault` belongs",
-        );
+        assert_wrong(&verdict(&output, 3, &crash()), "where `load page fault` belongs");
     }
 
     #[test]
@@ -722,39 +650,24 @@ mod tests {
 
     #[test]
     fn frames_count_only_within_the_backtrace() {
-        let output = CRASH
-            .replace("dying", "touch")
-            .replace("kernel::touch", "x");
+        let output = CRASH.replace("dying", "touch").replace("kernel::touch", "x");
         assert_wrong(&verdict(&output, 3, &crash()), "lacks the frame `touch`");
     }
 
     #[test]
     fn a_crash_boot_that_passes_is_wrong() {
-        assert_wrong(
-            &verdict("verdict: pass\n", 0, &crash()),
-            "should not have come to an end",
-        );
+        assert_wrong(&verdict("verdict: pass\n", 0, &crash()), "should not have come to an end");
     }
 
     #[test]
     fn a_hang_that_was_asked_for_needs_its_frames_in_the_diagnosis() {
-        let hang = Expectation::Hang {
-            frames: vec!["spin_forever".to_owned()],
-        };
+        let hang = Expectation::Hang { frames: vec!["spin_forever".to_owned()] };
         let timed_out = |diagnosis: &str| {
-            let exit = Exit::TimedOut {
-                diagnosis: diagnosis.to_owned(),
-            };
+            let exit = Exit::TimedOut { diagnosis: diagnosis.to_owned() };
             judge(&outcome("hello\n", exit), &hang).verdict
         };
-        assert_eq!(
-            timed_out("hart 0\n kernel::spin_forever\n"),
-            Verdict::Passed
-        );
+        assert_eq!(timed_out("hart 0\n kernel::spin_forever\n"), Verdict::Passed);
         assert_wrong(&timed_out("hart 0\n"), "lacks the frame `spin_forever`");
-        assert_wrong(
-            &verdict("verdict: pass\n", 0, &hang),
-            "should not have come to an end",
-        );
+        assert_wrong(&verdict("verdict: pass\n", 0, &hang), "should not have come to an end");
     }
 }

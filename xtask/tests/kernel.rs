@@ -33,10 +33,7 @@ fn trials() -> anyhow::Result<Vec<Trial>> {
     for profile in [Profile::Checked, Profile::Release] {
         let (image, manifest) = image_with_manifest(&environment, profile)?;
         let image = Arc::new(image);
-        for case in LANES
-            .iter()
-            .flat_map(|lane| cases(&manifest, lane, profile))
-        {
+        for case in LANES.iter().flat_map(|lane| cases(&manifest, lane, profile)) {
             // Each test alone is a boot each: the checked build is the one that looks closer.
             let alone = matches!(case.subject, Subject::Test { .. });
             if profile == Profile::Checked || !alone {
@@ -51,10 +48,6 @@ fn trial(case: Case, environment: Arc<Environment>, image: Arc<Image>) -> Trial 
     Trial::test(case.name(), move || {
         let run = case.run(&environment, &image).map_err(Failed::from)?;
         let log = run.save(&log_directory()).map_err(Failed::from)?;
-        if run.passed() {
-            Ok(())
-        } else {
-            Err(Failed::from(run.report(&log)))
-        }
+        if run.passed() { Ok(()) } else { Err(Failed::from(run.report(&log))) }
     })
 }

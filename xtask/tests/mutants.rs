@@ -26,10 +26,7 @@ fn trials(arguments: &Arguments) -> anyhow::Result<Vec<Trial>> {
     let mutants = mutants::read_all()?;
     if arguments.list {
         // Naming them needs no tools and no copy.
-        return Ok(mutants
-            .iter()
-            .map(|mutant| Trial::test(name(mutant), || Ok(())))
-            .collect());
+        return Ok(mutants.iter().map(|mutant| Trial::test(name(mutant), || Ok(()))).collect());
     }
     let laboratory = Arc::new(Laboratory::open(environment::require()?)?);
     Ok(mutants

@@ -81,11 +81,7 @@ impl fmt::Display for Killer {
         match self {
             Self::Test(name) => write!(formatter, "{name}"),
             Self::Crash(kind) => write!(formatter, "crash::{kind}"),
-            Self::Host {
-                package,
-                target,
-                test,
-            } => match target {
+            Self::Host { package, target, test } => match target {
                 Some(target) => write!(formatter, "{package}::{target}::{test}"),
                 None => write!(formatter, "{package}::{test}"),
             },
@@ -146,10 +142,7 @@ pub fn read_all(directory: &Path) -> anyhow::Result<Vec<Mutant>> {
     let mut mutants = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "patch")
-        {
+        if path.extension().is_some_and(|extension| extension == "patch") {
             mutants.push(Mutant::read(&path)?);
         }
     }
@@ -167,10 +160,7 @@ impl Mutant {
             let text = std::fs::read_to_string(patch)?;
             Self::parse(&text, patch)
         };
-        read().map_err(|problem| Error {
-            patch: patch.to_owned(),
-            problem,
-        })
+        read().map_err(|problem| Error { patch: patch.to_owned(), problem })
     }
 
     fn parse(text: &str, patch: &Path) -> Result<Self, Problem> {
@@ -204,15 +194,7 @@ impl Mutant {
         let lanes = parse_lanes(&header.take("Lane")?, &killer)?;
         let breaks = header.take("Breaks")?;
         header.finish()?;
-        Ok(Self {
-            name,
-            claim,
-            sort,
-            killer,
-            lanes,
-            breaks,
-            patch: patch.to_owned(),
-        })
+        Ok(Self { name, claim, sort, killer, lanes, breaks, patch: patch.to_owned() })
     }
 }
 
@@ -241,10 +223,7 @@ impl Header {
     }
 
     fn take(&mut self, field: &'static str) -> Result<String, Problem> {
-        self.0
-            .remove(field)
-            .filter(|value| !value.is_empty())
-            .ok_or(Problem::Missing(field))
+        self.0.remove(field).filter(|value| !value.is_empty()).ok_or(Problem::Missing(field))
     }
 
     fn finish(self) -> Result<(), Problem> {
@@ -265,11 +244,7 @@ fn parse_killer(value: &str) -> Result<Killer, Problem> {
                 Some((package, target)) => (package, Some(target.to_owned())),
                 None => (package, None),
             };
-            Ok(Killer::Host {
-                package: package.to_owned(),
-                target,
-                test: test.to_owned(),
-            })
+            Ok(Killer::Host { package: package.to_owned(), target, test: test.to_owned() })
         }
         [name] if !matches!(name, "build" | "crash" | "host") => Ok(Killer::Test(name.to_owned())),
         _ => Err(Problem::Value {
@@ -282,11 +257,7 @@ fn parse_killer(value: &str) -> Result<Killer, Problem> {
 }
 
 fn parse_lanes(value: &str, killer: &Killer) -> Result<Vec<&'static Lane>, Problem> {
-    let wrong = |expected| Problem::Value {
-        field: "Lane",
-        value: value.to_owned(),
-        expected,
-    };
+    let wrong = |expected| Problem::Value { field: "Lane", value: value.to_owned(), expected };
     if matches!(killer, Killer::Host { .. } | Killer::Build(_)) {
         return match value {
             "host" => Ok(Vec::new()),
@@ -331,10 +302,7 @@ mod tests {
         assert_eq!(mutant.killer, Killer::Test("vm::unmap_is_seen".into()));
         let lanes: Vec<_> = mutant.lanes.iter().map(|lane| lane.name).collect();
         assert_eq!(lanes, ["smp", "icount"]);
-        assert_eq!(
-            mutant.breaks,
-            "the fence after an unmap: a freed frame would still be written"
-        );
+        assert_eq!(mutant.breaks, "the fence after an unmap: a freed frame would still be written");
     }
 
     #[test]
@@ -368,26 +336,15 @@ mod tests {
     #[test]
     fn every_field_must_be_there_once_and_no_other() {
         for field in ["Mutant", "Claim", "Sort", "Test", "Lane", "Breaks"] {
-            let without: String = GOOD
-                .split_inclusive('\n')
-                .filter(|line| !line.starts_with(field))
-                .collect();
+            let without: String =
+                GOOD.split_inclusive('\n').filter(|line| !line.starts_with(field)).collect();
             assert_eq!(message(&without), format!("the field `{field}` is missing"));
         }
         let empty = GOOD.replace("Test: vm::unmap_is_seen", "Test: ");
         assert_eq!(message(&empty), "the field `Test` is missing");
-        assert_eq!(
-            message(&format!("Mutant: stale\n{GOOD}")),
-            "the field `Mutant` is there twice"
-        );
-        assert_eq!(
-            message(&format!("Author: me\n{GOOD}")),
-            "nobody knows the field `Author`"
-        );
-        assert_eq!(
-            message(&format!("Hello\n{GOOD}")),
-            "line 1 of the header is no `Field: value`"
-        );
+        assert_eq!(message(&format!("Mutant: stale\n{GOOD}")), "the field `Mutant` is there twice");
+        assert_eq!(message(&format!("Author: me\n{GOOD}")), "nobody knows the field `Author`");
+        assert_eq!(message(&format!("Hello\n{GOOD}")), "line 1 of the header is no `Field: value`");
     }
 
     #[test]

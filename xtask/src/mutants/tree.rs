@@ -23,13 +23,7 @@ impl Sources {
         let output = Command::new("git")
             .arg("-C")
             .arg(workspace)
-            .args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .output()
             .context("git cannot be started")?;
         if !output.status.success() {
@@ -87,10 +81,7 @@ impl Workshop {
                 let lock = File::create(directory.join("lock"))?;
                 match lock.try_lock() {
                     Ok(()) => {
-                        return Ok(Self {
-                            directory,
-                            _lock: lock,
-                        });
+                        return Ok(Self { directory, _lock: lock });
                     }
                     Err(fs::TryLockError::WouldBlock) => {}
                     Err(fs::TryLockError::Error(error)) => return Err(error),
@@ -175,9 +166,7 @@ fn git_apply(tree: &Path, patch: &Path, options: &[&str]) -> io::Result<Result<(
     if output.status.success() {
         Ok(Ok(()))
     } else {
-        Ok(Err(String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .to_owned()))
+        Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 }
 
@@ -207,11 +196,7 @@ mod tests {
                          @@ -1 +1 @@\n-one\n+two\n";
 
     fn git(directory: &Path, arguments: &[&str]) {
-        let status = Command::new("git")
-            .current_dir(directory)
-            .args(arguments)
-            .status()
-            .unwrap();
+        let status = Command::new("git").current_dir(directory).args(arguments).status().unwrap();
         assert!(status.success());
     }
 
@@ -237,11 +222,7 @@ mod tests {
     }
 
     fn names(sources: &Sources) -> Vec<&str> {
-        sources
-            .0
-            .keys()
-            .map(|name| name.to_str().unwrap())
-            .collect()
+        sources.0.keys().map(|name| name.to_str().unwrap()).collect()
     }
 
     #[test]
@@ -260,11 +241,7 @@ mod tests {
         fs::write(workspace.path().join("src/a.rs"), "two\n").unwrap();
         let second = read();
         assert_ne!(first, second);
-        fs::rename(
-            workspace.path().join("src/a.rs"),
-            workspace.path().join("src/b.rs"),
-        )
-        .unwrap();
+        fs::rename(workspace.path().join("src/a.rs"), workspace.path().join("src/b.rs")).unwrap();
         assert_ne!(second, read());
     }
 
@@ -274,9 +251,7 @@ mod tests {
         let patch = workspace.path().join("x.patch");
         fs::write(&patch, PATCH).unwrap();
         let workshop = workshop(workspace.path());
-        workshop
-            .restore(&Sources::read(workspace.path()).unwrap())
-            .unwrap();
+        workshop.restore(&Sources::read(workspace.path()).unwrap()).unwrap();
         assert_eq!(workshop.apply(&patch).unwrap(), Ok(()));
         let content = |root: &Path| fs::read_to_string(root.join("src/a.rs")).unwrap();
         assert_eq!(content(&workshop.tree()), "two\n");
@@ -303,14 +278,8 @@ mod tests {
         fs::write(workshop.tree().join("left-over"), "").unwrap();
         workshop.restore(&sources).unwrap();
         assert_eq!(time("new"), before.0);
-        assert!(
-            time("src/a.rs") > before.1,
-            "cargo would not see the change"
-        );
-        assert_eq!(
-            fs::read_to_string(workshop.tree().join("src/a.rs")).unwrap(),
-            "one\n"
-        );
+        assert!(time("src/a.rs") > before.1, "cargo would not see the change");
+        assert_eq!(fs::read_to_string(workshop.tree().join("src/a.rs")).unwrap(), "one\n");
         assert!(!workshop.tree().join("left-over").exists());
     }
 
