@@ -131,7 +131,7 @@ fn execdata() {
     black_box(());
 }
 
-crash_kind!(claim 9, harts 1, "-", illegal, "illegal instruction", "crash::illegal,job::run");
+crash_kind!(claim 21, harts 1, "-", illegal, "illegal instruction", "crash::illegal,job::run");
 fn illegal() {
     // SAFETY: none: this is a deliberate fault. `unimp` is illegal by definition.
     unsafe { core::arch::asm!("unimp") };
