@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{claims, doctor, environment, mutants, run, soak, style, test};
+use crate::{claims, doctor, environment, machine, mutants, run, size, soak, style, test};
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
 #[derive(Debug, Parser)]
@@ -40,8 +40,12 @@ enum Task {
     Soak(soak::Arguments),
     /// Breaks the kernel on purpose, one small patch at a time, and shows which test notices
     Mutants(mutants::Arguments),
+    /// Says what the kernel would find in a device tree
+    Machine(machine::Arguments),
     /// Writes CLAIMS.md: each claim, the tests that check it and the faults that break it
     Claims(claims::Arguments),
+    /// Says where the bytes and the lines are
+    Size(size::Arguments),
 }
 
 /// Does what the command line asks for. Gives the exit code.
@@ -53,24 +57,20 @@ pub fn main() -> ExitCode {
         Task::Test(arguments) => test::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),
+        Task::Machine(arguments) => machine::run(arguments),
         Task::Claims(arguments) => claims::run(arguments),
+        Task::Size(arguments) => size::run(arguments),
     };
     result.unwrap_or_else(|error| {
         let bad = style::BAD;
         anstream::eprintln!("{bad}error:{bad:#} {error:#}");
-        ExitCode::from(if error.is::<environment::Missing>() {
-            2
-        } else {
-            1
-        })
+        ExitCode::from(if error.is::<environment::Missing>() { 2 } else { 1 })
     })
 }
 
 /// The task of a command line that names none.
 fn default_task() -> Task {
-    Cli::parse_from(["cargo run --", "run"])
-        .command
-        .expect("the command line names one")
+    Cli::parse_from(["cargo run --", "run"]).command.expect("the command line names one")
 }
 
 #[cfg(test)]
@@ -88,16 +88,9 @@ mod tests {
     #[test]
     fn each_command_shows_an_example_of_itself() {
         for command in Cli::command().get_subcommands() {
-            let help = command
-                .get_after_help()
-                .map(ToString::to_string)
-                .unwrap_or_default();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let example = format!("cargo run -- {}", command.get_name());
-            assert!(
-                help.contains(&example),
-                "the help of `{}` has no example",
-                command.get_name()
-            );
+            assert!(help.contains(&example), "the help of `{}` has no example", command.get_name());
         }
     }
 }

@@ -37,9 +37,7 @@ pub fn blob_size(header: &[u8; HEADER_SIZE]) -> Result<usize, Error<'static>> {
     let field = |offset, allowed: RangeInclusive<usize>, problem| {
         let found = u32_at(header, offset).unwrap_or(0) as usize;
         let error = Error::malformed(offset, found, problem);
-        Some(found)
-            .filter(|found| allowed.contains(found))
-            .ok_or(error)
+        Some(found).filter(|found| allowed.contains(found)).ok_or(error)
     };
     field(0, MAGIC..=MAGIC, "is not the magic number 0xd00dfeed")?;
     field(20, 17..=usize::MAX, "is a version below 17")?;
@@ -135,11 +133,7 @@ impl<'a> Tree<'a> {
     /// Every node, in document order; the first is the root.
     pub(crate) fn nodes(self) -> Nodes<'a> {
         let (tokens, strings) = (self.structure, self.strings);
-        Nodes {
-            tokens,
-            strings,
-            depth: 0,
-        }
+        Nodes { tokens, strings, depth: 0 }
     }
 
     pub(crate) fn root(self) -> Node<'a> {
@@ -149,13 +143,9 @@ impl<'a> Tree<'a> {
     /// Follows a path such as `/soc/serial@10000000`; a name without its unit address finds the
     /// first of them.
     pub(crate) fn find(self, path: &str) -> Option<Node<'a>> {
-        let mut names = path
-            .strip_prefix('/')?
-            .split('/')
-            .filter(|name| !name.is_empty());
-        names.try_fold(self.root(), |node, name| {
-            node.children().find(|child| child.is_called(name))
-        })
+        let mut names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty());
+        names
+            .try_fold(self.root(), |node, name| node.children().find(|child| child.is_called(name)))
     }
 }
 
@@ -204,8 +194,7 @@ impl<'a> Tokens<'a> {
 /// A cell's number. By shifts, which take half the instructions of `from_be_bytes` on a hart
 /// without Zbb.
 fn number(cell: [u8; 4]) -> u32 {
-    cell.iter()
-        .fold(0, |number, &byte| number << 8 | u32::from(byte))
+    cell.iter().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
 /// The nodes from some place in a tree on, in document order.
@@ -227,12 +216,7 @@ impl<'a> Iterator for Nodes<'a> {
                     let (properties, strings, depth) = (self.tokens, self.strings, self.depth);
                     self.depth += 1;
                     if depth < MAXIMUM_DEPTH {
-                        return Some(Node {
-                            properties,
-                            strings,
-                            name,
-                            depth,
-                        });
+                        return Some(Node { properties, strings, name, depth });
                     }
                 }
                 Token::End => self.depth -= 1,
@@ -276,11 +260,7 @@ impl<'a> Node<'a> {
 
     pub(crate) fn children(&self) -> impl Iterator<Item = Node<'a>> + use<'a> {
         let (tokens, strings, depth) = (self.properties, self.strings, self.depth + 1);
-        let below = Nodes {
-            tokens,
-            strings,
-            depth,
-        };
+        let below = Nodes { tokens, strings, depth };
         let below = below.take_while(move |node| node.depth >= depth);
         below.filter(move |node| node.depth == depth)
     }
@@ -361,18 +341,9 @@ impl<'a> Lineage<'a> {
 
     /// The node at this depth; without its name, which nobody needs.
     fn at(&self, depth: usize) -> Node<'a> {
-        let Tree {
-            structure: Tokens(cells),
-            strings,
-            ..
-        } = self.tree;
+        let Tree { structure: Tokens(cells), strings, .. } = self.tree;
         let properties = Tokens(&cells[cells.len() - self.rests[depth] as usize..]);
-        Node {
-            properties,
-            strings,
-            name: &[],
-            depth,
-        }
+        Node { properties, strings, name: &[], depth }
     }
 
     /// A property of the node or else of the nearest above that has it.
@@ -452,8 +423,5 @@ pub(crate) fn refers(cell: Option<u64>, phandle: Option<NonZero<u32>>) -> bool {
 
 /// The strings of a value, as bytes.
 pub(crate) fn texts(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .strip_suffix(&[0])
-        .unwrap_or(value)
-        .split(|&byte| byte == 0)
+    value.strip_suffix(&[0]).unwrap_or(value).split(|&byte| byte == 0)
 }

@@ -43,23 +43,14 @@ impl<'a> Machine<'a> {
             }
         }
 
-        let stdout = chosen
-            .text("stdout-path")
-            .or_else(|| chosen.text("linux,stdout-path"))?;
+        let stdout = chosen.text("stdout-path").or_else(|| chosen.text("linux,stdout-path"))?;
         let (name, options) = stdout.split_once(':').unwrap_or((stdout, ""));
-        let alias = aliases
-            .filter(|_| !name.starts_with('/'))
-            .and_then(|node| node.text(name));
+        let alias = aliases.filter(|_| !name.starts_with('/')).and_then(|node| node.text(name));
         self.chosen.stdout_path = alias.unwrap_or(name);
         self.chosen.stdout_options = options;
         let node = self.tree.find(self.chosen.stdout_path);
         if node.is_none() {
-            self.warn(
-                chosen,
-                "stdout-path",
-                None,
-                "names no node: any UART is taken",
-            );
+            self.warn(chosen, "stdout-path", None, "names no node: any UART is taken");
         }
         node
     }

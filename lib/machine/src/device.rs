@@ -104,9 +104,7 @@ const DEVICES: [(&str, Device); 18] = [
 
 impl Device {
     fn known_as(compatible: &[u8]) -> Option<Self> {
-        let mut known = DEVICES
-            .iter()
-            .filter(|(name, _)| name.as_bytes() == compatible);
+        let mut known = DEVICES.iter().filter(|(name, _)| name.as_bytes() == compatible);
         known.next().map(|&(_, device)| device)
     }
 }
@@ -265,10 +263,7 @@ impl<'a> Machine<'a> {
                 && let Some(number) = number.and_then(|number| u16::try_from(number).ok())
                 && (1..=plic.sources).contains(&number)
             {
-                return Some(Interrupt {
-                    plic: index,
-                    number,
-                });
+                return Some(Interrupt { plic: index, number });
             }
         }
         self.warn(node, "interrupts", number, "is no known source: polled");
@@ -283,11 +278,6 @@ type Source = [Option<u64>; 2];
 fn interrupt_source(node: &Node, lineage: &Lineage) -> Source {
     let both = node.property("interrupts-extended");
     let both = both.and_then(|list| entries(list, [1, 1]).next());
-    let number = node
-        .property("interrupts")
-        .and_then(|list| entries(list, [1]).next());
-    both.unwrap_or([
-        lineage.nearest("interrupt-parent"),
-        number.and_then(|[number]| number),
-    ])
+    let number = node.property("interrupts").and_then(|list| entries(list, [1]).next());
+    both.unwrap_or([lineage.nearest("interrupt-parent"), number.and_then(|[number]| number)])
 }

@@ -134,9 +134,9 @@ impl Extensions {
     fn of(cpu: &Node) -> Self {
         match cpu.property("riscv,isa-extensions") {
             Some(list) => texts(list).map(Self::named).collect(),
-            None => cpu
-                .text("riscv,isa")
-                .map_or(Self::empty(), |isa| Self::from_isa(isa.as_bytes())),
+            None => {
+                cpu.text("riscv,isa").map_or(Self::empty(), |isa| Self::from_isa(isa.as_bytes()))
+            }
         }
     }
 }

@@ -142,10 +142,7 @@ impl<'a> Machine<'a> {
         let Some(cpus) = self.cpus else { return "" };
         let [width, _] = cpus.child_cells();
         let is_it = |cpu: &Node| cpu.reg([width, 0]).next() == Some((id.0, 0));
-        cpus.children()
-            .find(is_it)
-            .and_then(|cpu| cpu.text("riscv,isa"))
-            .unwrap_or_default()
+        cpus.children().find(is_it).and_then(|cpu| cpu.text("riscv,isa")).unwrap_or_default()
     }
 
     /// Warns where not all of a node's `reg` can be read.
@@ -154,12 +151,7 @@ impl<'a> Machine<'a> {
         let length = value.map(|value| value.len() as u64);
         let value = value.unwrap_or_default();
         if value.is_empty() || !value.len().is_multiple_of(entry_size(cells)) {
-            self.warn(
-                node,
-                "reg",
-                length,
-                "bytes are not whole entries: the rest is left out",
-            );
+            self.warn(node, "reg", length, "bytes are not whole entries: the rest is left out");
         } else if entries(value, cells).any(|fields| fields.contains(&None)) {
             self.warn(node, "reg", None, "has numbers above 64 bits: left out");
         }
@@ -179,13 +171,7 @@ impl<'a> Machine<'a> {
             last.more += 1;
             return;
         }
-        let warning = Warning {
-            node: node.name(),
-            property,
-            value,
-            problem,
-            more: 0,
-        };
+        let warning = Warning { node: node.name(), property, value, problem, more: 0 };
         self.warnings_left_out += usize::from(self.warnings.try_push(warning).is_err());
     }
 }

@@ -12,37 +12,20 @@ impl Display for Machine<'_> {
         }
         writeln!(f, "timebase     {} Hz", self.timebase)?;
         for bank in &self.banks {
-            writeln!(
-                f,
-                "memory       {}, NUMA node {}",
-                Sized(bank.range),
-                bank.numa_node
-            )?;
+            writeln!(f, "memory       {}, NUMA node {}", Sized(bank.range), bank.numa_node)?;
         }
         for reservation in self.reservations() {
             let name = Some(reservation.name).filter(|name| !name.is_empty());
             let name = name.unwrap_or("in the header");
-            let no_map = if reservation.no_map {
-                ", not to be mapped"
-            } else {
-                ""
-            };
-            writeln!(
-                f,
-                "reserved     {}, {name}{no_map}",
-                Sized(reservation.range)
-            )?;
+            let no_map = if reservation.no_map { ", not to be mapped" } else { "" };
+            writeln!(f, "reserved     {}, {name}{no_map}", Sized(reservation.range))?;
         }
         if let Some(initrd) = self.chosen.initrd {
             writeln!(f, "initrd       {}", Sized(initrd))?;
         }
         match self.uart {
             Some(uart) => {
-                write!(
-                    f,
-                    "uart         {}, {}, {:?}",
-                    uart.registers, uart.name, uart.kind
-                )?;
+                write!(f, "uart         {}, {}, {:?}", uart.registers, uart.name, uart.kind)?;
                 match uart.interrupt {
                     Some(source) => {
                         let plic = self.plics[usize::from(source.plic)].name;
@@ -55,10 +38,7 @@ impl Display for Machine<'_> {
         }
         for (index, plic) in self.plics.iter().enumerate() {
             let (range, name, sources) = (plic.registers, plic.name, plic.sources);
-            write!(
-                f,
-                "interrupts   {range}, {name}, {sources} sources, context of hart"
-            )?;
+            write!(f, "interrupts   {range}, {name}, {sources} sources, context of hart")?;
             for hart in &self.harts {
                 if let Some(context) = hart.context.filter(|context| context.plic == index as u8) {
                     write!(f, " {}:{}", hart.id, context.number)?;
@@ -108,8 +88,7 @@ fn write_harts(f: &mut Formatter, harts: &[Hart]) -> fmt::Result {
     for (name, _) in first.extensions.iter_names() {
         let space = if name.len() > 1 { " " } else { "" };
         f.write_str(space)?;
-        name.chars()
-            .try_for_each(|letter| write!(f, "{}", letter.to_ascii_lowercase()))?;
+        name.chars().try_for_each(|letter| write!(f, "{}", letter.to_ascii_lowercase()))?;
     }
     if let Some(bytes) = first.zero_block {
         write!(f, ", cbo.zero of {bytes} bytes")?;

@@ -32,18 +32,13 @@ impl<'a> Machine<'a> {
     pub fn reservations(&self) -> impl Iterator<Item = Reservation<'a>> + use<'a> {
         let reservation = |(start, size), name, no_map| {
             let range = PhysicalRange::new(start, size)?;
-            Some(Reservation {
-                range,
-                name,
-                no_map,
-            })
+            Some(Reservation { range, name, no_map })
         };
         let map = self.tree.reservation_map();
         let map = map.filter_map(move |range| reservation(range, "", false));
         map.chain(self.reservation_nodes().flat_map(move |(node, cells)| {
             let no_map = node.property("no-map").is_some();
-            node.reg(cells)
-                .filter_map(move |range| reservation(range, node.name(), no_map))
+            node.reg(cells).filter_map(move |range| reservation(range, node.name(), no_map))
         }))
     }
 
@@ -52,10 +47,7 @@ impl<'a> Machine<'a> {
     fn reservation_nodes(&self) -> impl Iterator<Item = (Node<'a>, Cells)> + use<'a> {
         self.reserved_memory.into_iter().flat_map(|parent| {
             let cells = parent.child_cells();
-            parent
-                .children()
-                .filter(Node::is_enabled)
-                .map(move |node| (node, cells))
+            parent.children().filter(Node::is_enabled).map(move |node| (node, cells))
         })
     }
 
@@ -65,12 +57,7 @@ impl<'a> Machine<'a> {
             if node.property("reg").is_some() || node.property("size").is_none() {
                 self.check_reg(&node, cells);
             } else {
-                self.warn(
-                    &node,
-                    "size",
-                    node.number("size"),
-                    "without reg: not reserved",
-                );
+                self.warn(&node, "size", node.number("size"), "without reg: not reserved");
             }
         }
     }
@@ -81,12 +68,7 @@ impl<'a> Machine<'a> {
         let numa_node = node.number("numa-node-id").map_or(0, |id| id as u32);
         for (start, size) in node.reg(cells) {
             if start.checked_add(size).is_none_or(|end| end > PHYSICAL_END) {
-                self.warn(
-                    node,
-                    "reg",
-                    Some(start),
-                    "ends where no address can be: cut off",
-                );
+                self.warn(node, "reg", Some(start), "ends where no address can be: cut off");
             }
             if let Some(range) = PhysicalRange::new(start, size) {
                 self.add_bank(node, Bank { range, numa_node });
@@ -105,12 +87,7 @@ impl<'a> Machine<'a> {
             let last = kept.checked_sub(1).map(|last| self.banks[last]);
             let taken = last.map_or(0, |last| last.range.end());
             if range.start() < taken {
-                self.warn(
-                    node,
-                    "reg",
-                    Some(range.start()),
-                    "is in another bank too: taken once",
-                );
+                self.warn(node, "reg", Some(range.start()), "is in another bank too: taken once");
             }
             let joins = last.filter(|last| taken >= range.start() && last.numa_node == numa_node);
             let start = joins.map_or(range.start().max(taken), |last| last.range.start());
@@ -126,12 +103,7 @@ impl<'a> Machine<'a> {
             let smallest = banks.min_by_key(|(_, bank)| bank.range.size());
             let left_out = self.banks.remove(smallest.map_or(0, |(index, _)| index));
             let start = left_out.range.start();
-            self.warn(
-                node,
-                "reg",
-                Some(start),
-                "is in one bank too many: left out",
-            );
+            self.warn(node, "reg", Some(start), "is in one bank too many: left out");
         }
     }
 }

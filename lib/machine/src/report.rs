@@ -24,22 +24,14 @@ pub enum Error<'a> {
 
 impl Error<'_> {
     pub(crate) fn malformed(offset: usize, found: usize, problem: &'static str) -> Self {
-        Error::Malformed {
-            offset,
-            found,
-            problem,
-        }
+        Error::Malformed { offset, found, problem }
     }
 }
 
 impl fmt::Display for Error<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let (what, warning) = match self {
-            Error::Malformed {
-                offset,
-                found,
-                problem,
-            } => {
+            Error::Malformed { offset, found, problem } => {
                 return write!(
                     f,
                     "malformed device tree: {found:#x} at byte {offset:#x} {problem}"
@@ -47,10 +39,9 @@ impl fmt::Display for Error<'_> {
             }
             Error::NoMemory(warning) => ("no usable memory in the device tree", warning),
             Error::NoHart(warning) => ("no usable hart in the device tree", warning),
-            Error::NoTimebase => (
-                "no timebase-frequency above 0 in the device tree's /cpus",
-                &None,
-            ),
+            Error::NoTimebase => {
+                ("no timebase-frequency above 0 in the device tree's /cpus", &None)
+            }
         };
         f.write_str(what)?;
         warning.map_or(Ok(()), |warning| write!(f, "; {warning}"))

@@ -31,52 +31,27 @@ fn range(start: u64, size: u64) -> PhysicalRange {
 
 /// Starts and sizes of the banks.
 fn banks(machine: &Machine) -> Vec<(u64, u64)> {
-    machine
-        .banks
-        .iter()
-        .map(|bank| (bank.range.start(), bank.range.size()))
-        .collect()
+    machine.banks.iter().map(|bank| (bank.range.start(), bank.range.size())).collect()
 }
 
 /// The small machine with a PLIC and a UART in its soc.
 fn machine_with_uart() -> Node {
-    small_machine().child(
-        soc()
-            .child(plic(&[100, 11, 100, 9]))
-            .child(uart(0x1000_0000)),
-    )
+    small_machine().child(soc().child(plic(&[100, 11, 100, 9])).child(uart(0x1000_0000)))
 }
 
 #[test]
 fn a_small_machine_is_found_without_warnings() {
     machine(&machine_with_uart(), |machine| {
-        let bank = Bank {
-            range: range(0x8000_0000, 0x800_0000),
-            numa_node: 0,
-        };
+        let bank = Bank { range: range(0x8000_0000, 0x800_0000), numa_node: 0 };
         assert_eq!(machine.banks[..], [bank]);
         assert_eq!(machine.timebase.get(), 10_000_000);
-        let [hart] = machine.harts[..] else {
-            panic!("one hart")
-        };
-        assert_eq!(
-            (hart.id, hart.enabled, hart.mmu),
-            (HartId(0), true, Some(Mmu::Sv39))
-        );
+        let [hart] = machine.harts[..] else { panic!("one hart") };
+        assert_eq!((hart.id, hart.enabled, hart.mmu), (HartId(0), true, Some(Mmu::Sv39)));
         assert_eq!(hart.context, Some(Context { plic: 0, number: 1 }));
         let uart = machine.uart.expect("a UART");
-        assert_eq!(
-            (uart.kind, uart.registers),
-            (UartKind::Ns16550, range(0x1000_0000, 0x100))
-        );
+        assert_eq!((uart.kind, uart.registers), (UartKind::Ns16550, range(0x1000_0000, 0x100)));
         assert_eq!((uart.register_shift, uart.access_width), (0, 1));
-        assert_eq!(
-            uart.interrupt,
-            Some(Interrupt {
-                plic: 0,
-                number: 10
-            })
-        );
+        assert_eq!(uart.interrupt, Some(Interrupt { plic: 0, number: 10 }));
         assert_eq!(warnings(machine), [""; 0]);
     });
 }
@@ -93,9 +68,7 @@ fn no_memory_node_is_an_error() {
 
 #[test]
 fn a_memory_node_without_reg_is_named_in_the_error() {
-    let tree = root()
-        .child(node("memory@0").text("device_type", "memory"))
-        .blob();
+    let tree = root().child(node("memory@0").text("device_type", "memory")).blob();
     let error = Machine::discover(&tree).err().expect("an error");
     assert_eq!(
         error.to_string(),
@@ -108,30 +81,17 @@ fn a_memory_node_without_reg_is_named_in_the_error() {
 fn memory_is_found_by_its_name_or_its_type_and_only_where_enabled() {
     let tree = small_machine()
         .child(node("memory@100000000").numbers("reg", &[0x1_0000_0000, 0x1000]))
-        .child(
-            node("ram")
-                .text("device_type", "memory")
-                .numbers("reg", &[0, 0x1000]),
-        )
+        .child(node("ram").text("device_type", "memory").numbers("reg", &[0, 0x1000]))
         .child(memory(0x2_0000_0000, 0x1000).text("status", "disabled"));
-    let expected = [
-        (0, 0x1000),
-        (0x8000_0000, 0x800_0000),
-        (0x1_0000_0000, 0x1000),
-    ];
+    let expected = [(0, 0x1000), (0x8000_0000, 0x800_0000), (0x1_0000_0000, 0x1000)];
     assert_eq!(machine(&tree, banks), expected);
 }
 
 #[test]
 fn overlapping_banks_are_taken_once_and_unaligned_ones_as_they_are() {
-    let tree = small_machine()
-        .child(memory(0x87ff_fffd, 0x1001))
-        .child(memory(0x9000_0007, 3));
+    let tree = small_machine().child(memory(0x87ff_fffd, 0x1001)).child(memory(0x9000_0007, 3));
     machine(&tree, |machine| {
-        assert_eq!(
-            banks(machine),
-            [(0x8000_0000, 0x800_0ffe), (0x9000_0007, 3)]
-        );
+        assert_eq!(banks(machine), [(0x8000_0000, 0x800_0ffe), (0x9000_0007, 3)]);
         let text = "memory@87fffffd: reg 0x87fffffd is in another bank too: taken once";
         assert_eq!(warnings(machine), [text]);
         assert_eq!(machine.banks[1].range.aligned_inwards(4096), None);
@@ -148,25 +108,14 @@ fn numa_nodes_keep_banks_apart_that_touch() {
         .child(cpus().child(cpu(0)));
     machine(&tree, |machine| {
         assert_eq!(banks(machine), [(0x1000, 0x1000), (0x2000, 0x2000)]);
-        assert_eq!(
-            machine
-                .banks
-                .iter()
-                .map(|bank| bank.numa_node)
-                .collect::<Vec<_>>(),
-            [0, 1]
-        );
+        assert_eq!(machine.banks.iter().map(|bank| bank.numa_node).collect::<Vec<_>>(), [0, 1]);
     });
 }
 
 #[test]
 fn hundreds_of_banks_that_touch_are_one() {
-    let numbers: Vec<u64> = (0..300)
-        .flat_map(|n| [(299 - n) * 0x1000, 0x1000])
-        .collect();
-    let tree = root()
-        .child(node("memory@0").numbers("reg", &numbers))
-        .child(cpus().child(cpu(0)));
+    let numbers: Vec<u64> = (0..300).flat_map(|n| [(299 - n) * 0x1000, 0x1000]).collect();
+    let tree = root().child(node("memory@0").numbers("reg", &numbers)).child(cpus().child(cpu(0)));
     assert_eq!(machine(&tree, banks), [(0, 300 * 0x1000)]);
     assert_eq!(warnings_of(&tree), [""; 0]);
 }
@@ -176,24 +125,16 @@ fn of_hundreds_of_banks_the_largest_are_kept() {
     // Sizes from 1 to 300 pages, in an order that mixes them.
     let size = |n: u64| (1 + n * 7 % 300) * 0x1000;
     let numbers: Vec<u64> = (0..300).flat_map(|n| [n << 32, size(n)]).collect();
-    let tree = root()
-        .child(node("memory@0").numbers("reg", &numbers))
-        .child(cpus().child(cpu(0)));
+    let tree = root().child(node("memory@0").numbers("reg", &numbers)).child(cpus().child(cpu(0)));
     machine(&tree, |machine| {
         let mut sizes: Vec<u64> = machine.banks.iter().map(|bank| bank.range.size()).collect();
         sizes.sort();
         let expected = (301 - MAXIMUM_BANKS as u64..=300).map(|pages| pages * 0x1000);
         assert_eq!(sizes, expected.collect::<Vec<_>>());
         assert!(machine.banks.is_sorted_by_key(|bank| bank.range));
-        let [warning] = machine.warnings[..] else {
-            panic!("{:?}", warnings(machine))
-        };
+        let [warning] = machine.warnings[..] else { panic!("{:?}", warnings(machine)) };
         assert_eq!(warning.more as usize, 300 - MAXIMUM_BANKS - 1);
-        assert!(
-            warning
-                .to_string()
-                .contains("one bank too many: left out (and 268 more times)")
-        );
+        assert!(warning.to_string().contains("one bank too many: left out (and 268 more times)"));
     });
 }
 
@@ -241,10 +182,7 @@ fn a_number_above_64_bits_is_left_out() {
         .child(node("memory@0").cells("reg", &[1, 0, 0, 0x1000, 0, 0, 0x2000, 0x1000]))
         .child(cpus().child(cpu(0)));
     assert_eq!(machine(&tree, banks), [(0x2000, 0x1000)]);
-    assert_eq!(
-        warnings_of(&tree),
-        ["memory@0: reg has numbers above 64 bits: left out"]
-    );
+    assert_eq!(warnings_of(&tree), ["memory@0: reg has numbers above 64 bits: left out"]);
 }
 
 #[test]
@@ -265,9 +203,7 @@ fn cells_of_none_and_of_millions_leave_no_memory() {
 #[test]
 fn reg_that_ends_inside_an_entry_gives_the_whole_ones() {
     let mut tree = small_machine();
-    tree.at(&["memory@80000000"]).properties[1]
-        .1
-        .extend([0; 12]);
+    tree.at(&["memory@80000000"]).properties[1].1.extend([0; 12]);
     assert_eq!(machine(&tree, banks), [(0x8000_0000, 0x800_0000)]);
     let text = "memory@80000000: reg 0x1c bytes are not whole entries: the rest is left out";
     assert_eq!(warnings_of(&tree), [text]);
@@ -281,33 +217,18 @@ fn both_kinds_of_reservation_are_listed() {
         .cells("#address-cells", &[1])
         .cells("#size-cells", &[1])
         .flag("ranges")
-        .child(
-            node("firmware@80000000")
-                .cells("reg", &[0x8000_0000, 0x8000])
-                .flag("no-map"),
-        )
+        .child(node("firmware@80000000").cells("reg", &[0x8000_0000, 0x8000]).flag("no-map"))
         .child(node("two").cells("reg", &[0x100, 0x10, 0x200, 0x20]))
-        .child(
-            node("unused")
-                .cells("reg", &[0x300, 0x30])
-                .text("status", "disabled"),
-        )
+        .child(node("unused").cells("reg", &[0x300, 0x30]).text("status", "disabled"))
         .child(node("later").cells("size", &[0x10_0000]))
         .child(node("broken").cells("reg", &[0x400]));
-    let tree = small_machine()
-        .child(reserved)
-        .blob_with(&[(7, 8), (9, u64::MAX)]);
+    let tree = small_machine().child(reserved).blob_with(&[(7, 8), (9, u64::MAX)]);
     let machine = Machine::discover(&tree).expect("a machine");
     let found: Vec<_> = machine
         .reservations()
         .map(|reservation| {
             let range = reservation.range;
-            (
-                range.start(),
-                range.size(),
-                reservation.name,
-                reservation.no_map,
-            )
+            (range.start(), range.size(), reservation.name, reservation.no_map)
         })
         .collect();
     let expected = [
@@ -343,10 +264,7 @@ fn no_hart_is_an_error() {
     let hart = disabled.at(&["cpus", "cpu@0"]);
     hart.replace("status", Some(b"disabled\0".to_vec()));
     for tree in [without, empty, disabled] {
-        assert_eq!(
-            Machine::discover(&tree.blob()).err(),
-            Some(Error::NoHart(None))
-        );
+        assert_eq!(Machine::discover(&tree.blob()).err(), Some(Error::NoHart(None)));
     }
 }
 
@@ -355,53 +273,30 @@ fn a_timebase_of_zero_or_none_is_an_error() {
     for timebase in [None, Some(vec![0; 4]), Some(vec![0; 8]), Some(vec![1; 3])] {
         let mut tree = small_machine();
         tree.at(&["cpus"]).replace("timebase-frequency", timebase);
-        assert_eq!(
-            Machine::discover(&tree.blob()).err(),
-            Some(Error::NoTimebase)
-        );
+        assert_eq!(Machine::discover(&tree.blob()).err(), Some(Error::NoTimebase));
     }
 }
 
 #[test]
 fn the_timebase_may_have_64_bits_or_be_a_harts() {
     let mut tree = small_machine();
-    tree.at(&["cpus"]).replace(
-        "timebase-frequency",
-        Some(0x1_0000_0000_u64.to_be_bytes().into()),
-    );
-    assert_eq!(
-        machine(&tree, |machine| machine.timebase.get()),
-        0x1_0000_0000
-    );
+    tree.at(&["cpus"]).replace("timebase-frequency", Some(0x1_0000_0000_u64.to_be_bytes().into()));
+    assert_eq!(machine(&tree, |machine| machine.timebase.get()), 0x1_0000_0000);
     tree.at(&["cpus"]).replace("timebase-frequency", None);
-    tree.at(&["cpus", "cpu@0"])
-        .replace("timebase-frequency", Some(vec![0, 0, 1, 0]));
+    tree.at(&["cpus", "cpu@0"]).replace("timebase-frequency", Some(vec![0, 0, 1, 0]));
     assert_eq!(machine(&tree, |machine| machine.timebase.get()), 0x100);
 }
 
 #[test]
 fn harts_are_sorted_sparse_and_once_each() {
     let mut tree = root().child(memory(0, 0x1000)).child(
-        cpus()
-            .child(cpu(7))
-            .child(cpu(3))
-            .child(node("l2-cache"))
-            .child(cpu(7))
-            .child(cpu(0xffff)),
+        cpus().child(cpu(7)).child(cpu(3)).child(node("l2-cache")).child(cpu(7)).child(cpu(0xffff)),
     );
-    tree.at(&["cpus", "cpu@3"])
-        .replace("status", Some(b"disabled\0".to_vec()));
+    tree.at(&["cpus", "cpu@3"]).replace("status", Some(b"disabled\0".to_vec()));
     machine(&tree, |machine| {
-        let found: Vec<_> = machine
-            .harts
-            .iter()
-            .map(|hart| (hart.id.0, hart.enabled))
-            .collect();
+        let found: Vec<_> = machine.harts.iter().map(|hart| (hart.id.0, hart.enabled)).collect();
         assert_eq!(found, [(3, false), (7, true), (0xffff, true)]);
-        assert_eq!(
-            warnings(machine),
-            ["cpu@7: reg 0x7 is a hart twice: left out"]
-        );
+        assert_eq!(warnings(machine), ["cpu@7: reg 0x7 is a hart twice: left out"]);
     });
 }
 
@@ -437,15 +332,9 @@ fn extensions_are_read_from_either_property() {
         ("rv64imac", imac),
         ("rv64gc", imac | E::F | E::D),
         ("RV64IMAC_ZBA_Sstc", imac | E::ZBA | E::SSTC),
-        (
-            "rv64i2p1m2p0a2p1c2p0_zicbom1p0_svadu1p0",
-            imac | E::ZICBOM | E::SVADU,
-        ),
+        ("rv64i2p1m2p0a2p1c2p0_zicbom1p0_svadu1p0", imac | E::ZICBOM | E::SVADU),
         ("rv64imacsu", imac),
-        (
-            "rv64imaczihintpause_zawrs",
-            imac | E::ZIHINTPAUSE | E::ZAWRS,
-        ),
+        ("rv64imaczihintpause_zawrs", imac | E::ZIHINTPAUSE | E::ZAWRS),
         (
             "rv64imac_zic64b_zve64d_xventana_svinval_svnapot_svpbmt_svade",
             imac | E::SVINVAL | E::SVNAPOT | E::SVPBMT | E::SVADE,
@@ -458,34 +347,21 @@ fn extensions_are_read_from_either_property() {
     ];
     for (isa, expected) in cases {
         let mut tree = small_machine();
-        tree.at(&["cpus", "cpu@0"])
-            .replace("riscv,isa", Some(format!("{isa}\0").into()));
-        assert_eq!(
-            machine(&tree, |machine| machine.harts[0].extensions),
-            expected,
-            "{isa}"
-        );
+        tree.at(&["cpus", "cpu@0"]).replace("riscv,isa", Some(format!("{isa}\0").into()));
+        assert_eq!(machine(&tree, |machine| machine.harts[0].extensions), expected, "{isa}");
     }
     // The list has precedence, and its names are whole.
     let mut tree = small_machine();
     let list = b"i\0m\0a\0c\0sstc\0zbax\0\0svadu\0";
-    tree.at(&["cpus", "cpu@0"])
-        .replace("riscv,isa-extensions", Some(list.to_vec()));
+    tree.at(&["cpus", "cpu@0"]).replace("riscv,isa-extensions", Some(list.to_vec()));
     let expected = imac | E::SSTC | E::SVADU;
-    assert_eq!(
-        machine(&tree, |machine| machine.harts[0].extensions),
-        expected
-    );
+    assert_eq!(machine(&tree, |machine| machine.harts[0].extensions), expected);
 }
 
 #[test]
 fn zicboz_needs_its_block_size() {
-    for (size, expected) in [
-        (None, None),
-        (Some(0), None),
-        (Some(48), None),
-        (Some(64), Some(64)),
-    ] {
+    for (size, expected) in [(None, None), (Some(0), None), (Some(48), None), (Some(64), Some(64))]
+    {
         let mut tree = small_machine();
         let hart = tree.at(&["cpus", "cpu@0"]);
         hart.replace("riscv,isa", Some(b"rv64imac_zicboz\0".to_vec()));
@@ -494,10 +370,7 @@ fn zicboz_needs_its_block_size() {
         machine(&tree, |machine| {
             let hart = machine.harts[0];
             assert_eq!(hart.zero_block.map(|bytes| bytes.get()), expected);
-            assert_eq!(
-                hart.extensions.contains(Extensions::ZICBOZ),
-                expected.is_some()
-            );
+            assert_eq!(hart.extensions.contains(Extensions::ZICBOZ), expected.is_some());
             assert_eq!(machine.warnings.len(), usize::from(expected.is_none()));
         });
     }
@@ -514,8 +387,7 @@ fn page_tables_are_those_of_mmu_type() {
     ];
     for (name, expected) in cases {
         let mut tree = small_machine();
-        tree.at(&["cpus", "cpu@0"])
-            .replace("mmu-type", Some(format!("{name}\0").into()));
+        tree.at(&["cpus", "cpu@0"]).replace("mmu-type", Some(format!("{name}\0").into()));
         assert_eq!(machine(&tree, |machine| machine.harts[0].mmu), expected);
     }
 }
@@ -524,20 +396,12 @@ fn page_tables_are_those_of_mmu_type() {
 
 /// What is found of a `/chosen` with these properties, in a machine with two UARTs.
 fn chosen(properties: &[(&str, &[u8])], look: impl FnOnce(&Machine)) {
-    let chosen = properties
-        .iter()
-        .fold(node("chosen"), |chosen, (name, value)| {
-            chosen.with(name, *value)
-        });
+    let chosen =
+        properties.iter().fold(node("chosen"), |chosen, (name, value)| chosen.with(name, *value));
     let tree = small_machine()
         .child(node("aliases").text("serial1", "/soc/serial@10001000"))
         .child(chosen)
-        .child(
-            soc()
-                .child(uart(0x1000_0000))
-                .child(uart(0x1000_1000))
-                .child(plic(&[])),
-        );
+        .child(soc().child(uart(0x1000_0000)).child(uart(0x1000_1000)).child(plic(&[])));
     machine(&tree, look);
 }
 
@@ -566,28 +430,14 @@ fn the_console_is_the_uart_that_stdout_path_names() {
 
 #[test]
 fn without_a_node_for_stdout_the_first_uart_is_the_console() {
-    for path in [
-        "/soc/serial@2",
-        "serial0",
-        "",
-        "/soc/serial@10001000/x",
-        "soc/serial@10001000",
-    ] {
+    for path in ["/soc/serial@2", "serial0", "", "/soc/serial@10001000/x", "soc/serial@10001000"] {
         let value = format!("{path}\0");
         chosen(&[("stdout-path", value.as_bytes())], |machine| {
-            assert_eq!(
-                machine.uart.map(|uart| uart.registers.start()),
-                Some(0x1000_0000)
-            );
-            assert_eq!(
-                warnings(machine),
-                ["chosen: stdout-path names no node: any UART is taken"]
-            );
+            assert_eq!(machine.uart.map(|uart| uart.registers.start()), Some(0x1000_0000));
+            assert_eq!(warnings(machine), ["chosen: stdout-path names no node: any UART is taken"]);
         });
     }
-    chosen(&[], |machine| {
-        assert!(machine.uart.is_some() && machine.warnings.is_empty())
-    });
+    chosen(&[], |machine| assert!(machine.uart.is_some() && machine.warnings.is_empty()));
 }
 
 #[test]
@@ -598,30 +448,21 @@ fn the_command_line_is_text_or_empty() {
     chosen(&[], |machine| assert_eq!(machine.chosen.bootargs, ""));
     chosen(&[("bootargs", b"\xff\0")], |machine| {
         assert_eq!(machine.chosen.bootargs, "");
-        assert_eq!(
-            warnings(machine),
-            ["chosen: bootargs is no text: taken as empty"]
-        );
+        assert_eq!(warnings(machine), ["chosen: bootargs is no text: taken as empty"]);
     });
 }
 
 #[test]
 fn the_initrd_has_32_or_64_bits() {
     let start = ("linux,initrd-start", &[0, 0, 0, 0, 0x84, 0, 0, 0][..]);
-    chosen(
-        &[start, ("linux,initrd-end", &[0x84, 0, 0x30, 0])],
-        |machine| {
-            assert_eq!(machine.chosen.initrd, Some(range(0x8400_0000, 0x3000)));
-        },
-    );
-    chosen(
-        &[start, ("linux,initrd-end", &[0x84, 0, 0, 0])],
-        |machine| {
-            assert_eq!(machine.chosen.initrd, None);
-            let text = "chosen: linux,initrd-end 0x84000000 is not after the start: no initrd";
-            assert_eq!(warnings(machine), [text]);
-        },
-    );
+    chosen(&[start, ("linux,initrd-end", &[0x84, 0, 0x30, 0])], |machine| {
+        assert_eq!(machine.chosen.initrd, Some(range(0x8400_0000, 0x3000)));
+    });
+    chosen(&[start, ("linux,initrd-end", &[0x84, 0, 0, 0])], |machine| {
+        assert_eq!(machine.chosen.initrd, None);
+        let text = "chosen: linux,initrd-end 0x84000000 is not after the start: no initrd";
+        assert_eq!(warnings(machine), [text]);
+    });
     chosen(&[start], |machine| assert_eq!(machine.chosen.initrd, None));
 }
 
@@ -632,8 +473,7 @@ fn uart_with(properties: &[(&str, &[u32])], look: impl FnOnce(Option<machine::Ua
     let mut tree = machine_with_uart();
     for (name, cells) in properties {
         let value = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
-        tree.at(&["soc", "serial@10000000"])
-            .replace(name, Some(value));
+        tree.at(&["soc", "serial@10000000"]).replace(name, Some(value));
     }
     machine(&tree, |machine| look(machine.uart, warnings(machine)));
 }
@@ -660,36 +500,12 @@ fn registers_of_a_uart_are_as_far_apart_and_as_wide_as_the_tree_says() {
 #[test]
 fn a_uart_that_cannot_be_is_not_used() {
     let cases: [(&str, &[u32], &str); 6] = [
-        (
-            "reg-shift",
-            &[40],
-            "reg-shift 0x28 or reg-io-width cannot be: not used",
-        ),
-        (
-            "reg-io-width",
-            &[3],
-            "reg-shift 0x0 or reg-io-width cannot be: not used",
-        ),
-        (
-            "reg-offset",
-            &[0xff],
-            "reg 0x100 bytes are too few: not used",
-        ),
-        (
-            "reg-offset",
-            &[u32::MAX, u32::MAX],
-            "reg 0x100 bytes are too few: not used",
-        ),
-        (
-            "reg",
-            &[0, 0x1000_0000, 0, 7],
-            "reg 0x7 bytes are too few: not used",
-        ),
-        (
-            "reg",
-            &[u32::MAX, u32::MAX, 1, 0],
-            "reg 0x100000000 bytes are too few: not used",
-        ),
+        ("reg-shift", &[40], "reg-shift 0x28 or reg-io-width cannot be: not used"),
+        ("reg-io-width", &[3], "reg-shift 0x0 or reg-io-width cannot be: not used"),
+        ("reg-offset", &[0xff], "reg 0x100 bytes are too few: not used"),
+        ("reg-offset", &[u32::MAX, u32::MAX], "reg 0x100 bytes are too few: not used"),
+        ("reg", &[0, 0x1000_0000, 0, 7], "reg 0x7 bytes are too few: not used"),
+        ("reg", &[u32::MAX, u32::MAX, 1, 0], "reg 0x100000000 bytes are too few: not used"),
     ];
     for (name, cells, text) in cases {
         uart_with(&[(name, cells)], |uart, warnings| {
@@ -703,16 +519,10 @@ fn a_uart_that_cannot_be_is_not_used() {
 fn a_sifive_uart_needs_no_widths() {
     let mut tree = machine_with_uart();
     let uart = tree.at(&["soc", "serial@10000000"]);
-    uart.replace(
-        "compatible",
-        Some(b"sifive,fu740-c000-uart\0sifive,uart0\0".to_vec()),
-    );
+    uart.replace("compatible", Some(b"sifive,fu740-c000-uart\0sifive,uart0\0".to_vec()));
     machine(&tree, |machine| {
         let uart = machine.uart.expect("a UART");
-        assert_eq!(
-            (uart.kind, uart.register_shift, uart.access_width),
-            (UartKind::SiFive, 2, 4)
-        );
+        assert_eq!((uart.kind, uart.register_shift, uart.access_width), (UartKind::SiFive, 2, 4));
     });
 }
 
@@ -725,23 +535,11 @@ fn an_interrupt_out_of_range_is_polled() {
             assert_eq!(warnings, [format!("serial@10000000: {text}")]);
         });
     }
-    uart_with(&[("interrupts", &[95])], |uart, _| {
-        assert!(uart.unwrap().interrupt.is_some())
-    });
-    uart_with(&[("interrupts", &[])], |uart, _| {
-        assert!(uart.unwrap().interrupt.is_none())
-    });
-    uart_with(&[("interrupt-parent", &[2])], |uart, _| {
-        assert!(uart.unwrap().interrupt.is_none())
-    });
+    uart_with(&[("interrupts", &[95])], |uart, _| assert!(uart.unwrap().interrupt.is_some()));
+    uart_with(&[("interrupts", &[])], |uart, _| assert!(uart.unwrap().interrupt.is_none()));
+    uart_with(&[("interrupt-parent", &[2])], |uart, _| assert!(uart.unwrap().interrupt.is_none()));
     uart_with(&[("interrupts-extended", &[1, 33, 5, 6])], |uart, _| {
-        assert_eq!(
-            uart.unwrap().interrupt,
-            Some(Interrupt {
-                plic: 0,
-                number: 33
-            })
-        );
+        assert_eq!(uart.unwrap().interrupt, Some(Interrupt { plic: 0, number: 33 }));
     });
 }
 
@@ -749,20 +547,10 @@ fn an_interrupt_out_of_range_is_polled() {
 fn the_interrupt_parent_is_inherited() {
     for level in [&["soc"][..], &[]] {
         let mut tree = machine_with_uart();
-        tree.at(&["soc", "serial@10000000"])
-            .replace("interrupt-parent", None);
-        assert!(machine(&tree, |machine| machine
-            .uart
-            .unwrap()
-            .interrupt
-            .is_none()));
-        tree.at(level)
-            .replace("interrupt-parent", Some(vec![0, 0, 0, 1]));
-        assert!(machine(&tree, |machine| machine
-            .uart
-            .unwrap()
-            .interrupt
-            .is_some()));
+        tree.at(&["soc", "serial@10000000"]).replace("interrupt-parent", None);
+        assert!(machine(&tree, |machine| machine.uart.unwrap().interrupt.is_none()));
+        tree.at(level).replace("interrupt-parent", Some(vec![0, 0, 0, 1]));
+        assert!(machine(&tree, |machine| machine.uart.unwrap().interrupt.is_some()));
     }
 }
 
@@ -770,8 +558,7 @@ fn the_interrupt_parent_is_inherited() {
 fn a_disabled_bus_disables_its_devices() {
     for path in [&["soc"][..], &["soc", "serial@10000000"]] {
         let mut tree = machine_with_uart();
-        tree.at(path)
-            .replace("status", Some(b"disabled\0".to_vec()));
+        tree.at(path).replace("status", Some(b"disabled\0".to_vec()));
         assert!(machine(&tree, |machine| machine.uart.is_none()));
     }
 }
@@ -780,28 +567,9 @@ fn a_disabled_bus_disables_its_devices() {
 fn contexts_are_those_of_interrupts_extended() {
     let tree = root()
         .child(memory(0, 0x1000))
-        .child(
-            cpus()
-                .child(cpu(1))
-                .child(cpu(4))
-                .child(cpu(5))
-                .child(cpu(9)),
-        )
+        .child(cpus().child(cpu(1)).child(cpu(4)).child(cpu(5)).child(cpu(9)))
         // Hart 1 has no supervisor mode; a context is not connected; another's hart is not there.
-        .child(soc().child(plic(&[
-            101,
-            11,
-            105,
-            9,
-            u32::MAX,
-            u32::MAX,
-            999,
-            9,
-            104,
-            11,
-            104,
-            9,
-        ])))
+        .child(soc().child(plic(&[101, 11, 105, 9, u32::MAX, u32::MAX, 999, 9, 104, 11, 104, 9])))
         .child(plic(&[109, 9, 104, 9]));
     machine(&tree, |machine| {
         let found: Vec<_> = machine.harts.iter().map(|hart| hart.context).collect();
@@ -816,11 +584,8 @@ fn contexts_are_those_of_interrupts_extended() {
 #[test]
 fn a_context_without_registers_is_left_out() {
     let mut tree = machine_with_uart();
-    let reg = [0xc00_0000_u64, 0x20_1000]
-        .iter()
-        .flat_map(|number| number.to_be_bytes());
-    tree.at(&["soc", "plic@c000000"])
-        .replace("reg", Some(reg.collect()));
+    let reg = [0xc00_0000_u64, 0x20_1000].iter().flat_map(|number| number.to_be_bytes());
+    tree.at(&["soc", "plic@c000000"]).replace("reg", Some(reg.collect()));
     machine(&tree, |machine| {
         assert_eq!(machine.harts[0].context, None);
         assert_eq!(machine.warnings.len(), 1);
@@ -829,16 +594,10 @@ fn a_context_without_registers_is_left_out() {
 
 #[test]
 fn the_number_of_sources_is_from_1_to_1023() {
-    for (ndev, expected) in [
-        (None, 1023),
-        (Some(0), 1),
-        (Some(1024), 1023),
-        (Some(53), 53),
-    ] {
+    for (ndev, expected) in [(None, 1023), (Some(0), 1), (Some(1024), 1023), (Some(53), 53)] {
         let mut tree = machine_with_uart();
         let value = ndev.map(|ndev: u32| ndev.to_be_bytes().to_vec());
-        tree.at(&["soc", "plic@c000000"])
-            .replace("riscv,ndev", value);
+        tree.at(&["soc", "plic@c000000"]).replace("riscv,ndev", value);
         machine(&tree, |machine| {
             assert_eq!(machine.plics[0].sources, expected);
             let is_about_ndev = |text: &String| text.starts_with("plic@c000000: riscv,ndev");
@@ -853,10 +612,7 @@ fn devices_without_driver_are_named() {
         .child(node("htif").text("compatible", "ucb,htif0"))
         .child(node("aplic@1").text("compatible", "riscv,aplic"))
         .child(node("imsics@2").text("compatible", "riscv,imsics"));
-    assert_eq!(
-        warnings_of(&tree),
-        ["htif: has no driver: not used (and 2 more times)"]
-    );
+    assert_eq!(warnings_of(&tree), ["htif: has no driver: not used (and 2 more times)"]);
 }
 
 #[test]
@@ -867,36 +623,21 @@ fn the_exit_device_is_the_first_test_device() {
             .numbers("reg", &[address, 0x1000])
     };
     let tree = small_machine().child(soc().child(test(0x10_0000)).child(test(0x20_0000)));
-    machine(&tree, |machine| {
-        assert_eq!(machine.exit_device, Some(range(0x10_0000, 0x1000)))
-    });
+    machine(&tree, |machine| assert_eq!(machine.exit_device, Some(range(0x10_0000, 0x1000))));
 }
 
 // Buses.
 
 /// A bus with one cell for an address and one for a size, and these ranges, of four cells each.
 fn bus(ranges: Option<&[u32]>, child: Node) -> Node {
-    let bus = node("bus")
-        .cells("#address-cells", &[1])
-        .cells("#size-cells", &[1])
-        .child(child);
-    ranges
-        .into_iter()
-        .fold(bus, |bus, ranges| bus.cells("ranges", ranges))
+    let bus = node("bus").cells("#address-cells", &[1]).cells("#size-cells", &[1]).child(child);
+    ranges.into_iter().fold(bus, |bus, ranges| bus.cells("ranges", ranges))
 }
 
 /// A UART at 0x100 of such a bus.
 fn uart_on_bus() -> Node {
     let mut uart = uart(0x100);
-    uart.replace(
-        "reg",
-        Some(
-            [0x100_u32, 0x100]
-                .iter()
-                .flat_map(|n| n.to_be_bytes())
-                .collect(),
-        ),
-    );
+    uart.replace("reg", Some([0x100_u32, 0x100].iter().flat_map(|n| n.to_be_bytes()).collect()));
     uart
 }
 
@@ -928,10 +669,7 @@ fn a_device_off_its_buses_is_not_used() {
         let tree = small_machine().child(bus(ranges, uart_on_bus()));
         machine(&tree, |machine| {
             assert_eq!(machine.uart, None, "{ranges:x?}");
-            assert_eq!(
-                warnings(machine),
-                ["serial@100: reg 0x100 is on no bus: not used"]
-            );
+            assert_eq!(warnings(machine), ["serial@100: reg 0x100 is on no bus: not used"]);
         });
     }
 }
@@ -940,18 +678,11 @@ fn a_device_off_its_buses_is_not_used() {
 
 #[test]
 fn names_over_31_characters_and_of_any_characters_cost_nothing() {
-    let odd = [
-        &b"a-name-of-a-node-that-is-longer-than-31-characters@0"[..],
-        b"",
-        b"@@",
-        b"\xff",
-    ];
+    let odd = [&b"a-name-of-a-node-that-is-longer-than-31-characters@0"[..], b"", b"@@", b"\xff"];
     let tree = odd.iter().fold(machine_with_uart(), |tree, name| {
         tree.child(node(name).flag("a-name-of-a-property-that-is-longer-than-31-characters"))
     });
-    machine(&tree, |machine| {
-        assert!(machine.uart.is_some() && machine.warnings.is_empty())
-    });
+    machine(&tree, |machine| assert!(machine.uart.is_some() && machine.warnings.is_empty()));
     // Not even where it is the UART's own.
     let mut tree = machine_with_uart();
     tree.at(&["soc", "serial@10000000"]).name = b"\xff@10000000".to_vec();
@@ -967,15 +698,10 @@ fn a_hundred_levels_are_not_looked_into_and_cost_nothing() {
     let tree = small_machine().child(deep);
     machine(&tree, |machine| {
         assert_eq!(machine.uart, None);
-        assert_eq!(
-            warnings(machine),
-            ["/: has 0x26 nodes too deep in it: left out"]
-        );
+        assert_eq!(warnings(machine), ["/: has 0x26 nodes too deep in it: left out"]);
     });
     let deep = (0..62).fold(uart(0x2000_0000), |inner, _| soc().child(inner));
-    assert!(machine(&small_machine().child(deep), |machine| machine
-        .uart
-        .is_some()));
+    assert!(machine(&small_machine().child(deep), |machine| machine.uart.is_some()));
 }
 
 #[test]
@@ -995,25 +721,13 @@ fn depth_costs_no_stack() {
 
 #[test]
 fn a_blob_of_a_megabyte_is_read_and_one_above_two_is_refused() {
-    let big = |bytes| {
-        small_machine()
-            .child(node("big").with("data", vec![0x55; bytes]))
-            .blob()
-    };
+    let big = |bytes| small_machine().child(node("big").with("data", vec![0x55; bytes])).blob();
     assert!(Machine::discover(&big(1 << 20)).is_ok());
-    let many = (0..20_000).fold(small_machine(), |tree, n| {
-        tree.child(node(format!("node@{n}")))
-    });
+    let many = (0..20_000).fold(small_machine(), |tree, n| tree.child(node(format!("node@{n}"))));
     assert!(Machine::discover(&many.blob()).is_ok());
-    let error = Machine::discover(&big(2 << 20))
-        .err()
-        .expect("an error")
-        .to_string();
+    let error = Machine::discover(&big(2 << 20)).err().expect("an error").to_string();
     assert!(error.starts_with("malformed device tree: 0x200"), "{error}");
-    assert!(
-        error.ends_with("at byte 0x4 is no total size from 40 bytes to 2 MiB"),
-        "{error}"
-    );
+    assert!(error.ends_with("at byte 0x4 is no total size from 40 bytes to 2 MiB"), "{error}");
 }
 
 #[test]
@@ -1040,10 +754,7 @@ fn a_blob_cut_short_at_any_byte_is_an_error() {
         let mut cut = blob[..length].to_vec();
         if length >= 8 {
             cut[4..8].copy_from_slice(&(length as u32).to_be_bytes());
-            assert!(
-                matches!(Machine::discover(&cut), Err(Error::Malformed { .. })),
-                "{length}"
-            );
+            assert!(matches!(Machine::discover(&cut), Err(Error::Malformed { .. })), "{length}");
         }
     }
 }
@@ -1059,56 +770,21 @@ fn bytes_after_the_blob_are_not_looked_at() {
 fn every_damaged_field_of_the_header_is_named() {
     let blob = machine_with_uart().blob();
     let cases = [
-        (
-            0,
-            0xd00d_feee_u32,
-            "0xd00dfeee at byte 0x0 is not the magic number 0xd00dfeed",
-        ),
-        (
-            4,
-            39,
-            "0x27 at byte 0x4 is no total size from 40 bytes to 2 MiB",
-        ),
-        (
-            4,
-            0x20_0000,
-            "0x200000 at byte 0x4 is more bytes than there are",
-        ),
+        (0, 0xd00d_feee_u32, "0xd00dfeee at byte 0x0 is not the magic number 0xd00dfeed"),
+        (4, 39, "0x27 at byte 0x4 is no total size from 40 bytes to 2 MiB"),
+        (4, 0x20_0000, "0x200000 at byte 0x4 is more bytes than there are"),
         (8, u32::MAX, "0xffffffff at byte 0x8 leads outside the blob"),
-        (
-            12,
-            u32::MAX,
-            "0xffffffff at byte 0xc leads outside the blob",
-        ),
-        (
-            16,
-            u32::MAX,
-            "0xffffffff at byte 0x10 leads outside the blob",
-        ),
+        (12, u32::MAX, "0xffffffff at byte 0xc leads outside the blob"),
+        (16, u32::MAX, "0xffffffff at byte 0x10 leads outside the blob"),
         (20, 16, "0x10 at byte 0x14 is a version below 17"),
-        (
-            24,
-            18,
-            "0x12 at byte 0x18 is an oldest compatible version above 17",
-        ),
-        (
-            32,
-            u32::MAX,
-            "0xffffffff at byte 0x20 leads outside the blob",
-        ),
-        (
-            36,
-            u32::MAX,
-            "0xffffffff at byte 0x24 leads outside the blob",
-        ),
+        (24, 18, "0x12 at byte 0x18 is an oldest compatible version above 17"),
+        (32, u32::MAX, "0xffffffff at byte 0x20 leads outside the blob"),
+        (36, u32::MAX, "0xffffffff at byte 0x24 leads outside the blob"),
     ];
     for (offset, value, text) in cases {
         let mut damaged = blob.clone();
         damaged[offset..offset + 4].copy_from_slice(&value.to_be_bytes());
-        let error = Machine::discover(&damaged)
-            .err()
-            .expect("an error")
-            .to_string();
+        let error = Machine::discover(&damaged).err().expect("an error").to_string();
         assert_eq!(error, format!("malformed device tree: {text}"));
     }
 }
@@ -1120,16 +796,8 @@ fn tokens_out_of_place_are_refused() {
     let nothing = &[4, 4][..];
     let cases: [(&[&[u32]], Option<usize>); 14] = [
         (&[begin, end, finish], None),
-        (
-            &[
-                nothing, begin, nothing, property, nothing, end, nothing, finish,
-            ],
-            None,
-        ),
-        (
-            &[begin, begin, property, end, begin, end, end, finish],
-            None,
-        ),
+        (&[nothing, begin, nothing, property, nothing, end, nothing, finish], None),
+        (&[begin, begin, property, end, begin, end, end, finish], None),
         (&[finish], Some(0)),
         (&[], Some(0)),
         (&[property, begin, end, finish], Some(0)),
@@ -1143,11 +811,7 @@ fn tokens_out_of_place_are_refused() {
         (&[begin, &[5], end, finish], Some(8)),
     ];
     for (tokens, expected) in cases {
-        let structure: Vec<u8> = tokens
-            .concat()
-            .iter()
-            .flat_map(|n| n.to_be_bytes())
-            .collect();
+        let structure: Vec<u8> = tokens.concat().iter().flat_map(|n| n.to_be_bytes()).collect();
         let blob = blob_of(&[], &structure, b"\0");
         match (Machine::discover(&blob).err(), expected) {
             (Some(Error::NoMemory(None)), None) => {}
@@ -1163,19 +827,11 @@ fn tokens_out_of_place_are_refused() {
 fn warnings_beyond_the_list_are_counted() {
     let reserved = (0..100).fold(node("reserved-memory"), |parent, n| {
         // Two problems in turn, so that they are not told as one.
-        parent.child(if n % 2 == 0 {
-            node("a")
-        } else {
-            node("b").cells("size", &[1])
-        })
+        parent.child(if n % 2 == 0 { node("a") } else { node("b").cells("size", &[1]) })
     });
     machine(&small_machine().child(reserved), |machine| {
         assert_eq!(machine.warnings.len(), MAXIMUM_WARNINGS);
-        let told: u32 = machine
-            .warnings
-            .iter()
-            .map(|warning| 1 + warning.more)
-            .sum();
+        let told: u32 = machine.warnings.iter().map(|warning| 1 + warning.more).sum();
         assert_eq!(told as usize + machine.warnings_left_out, 100);
         let last = format!("warning      and {} more\n", machine.warnings_left_out);
         assert!(machine.warnings_left_out > 0 && machine.to_string().ends_with(&last));

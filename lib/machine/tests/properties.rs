@@ -108,19 +108,14 @@ impl RandomMachine {
             [padding, number.to_be_bytes().to_vec()].concat()
         };
         let (address, size) = self.cells;
-        pairs
-            .iter()
-            .flat_map(|&(a, s)| [wide(a, address), wide(s, size)].concat())
-            .collect()
+        pairs.iter().flat_map(|&(a, s)| [wide(a, address), wide(s, size)].concat()).collect()
     }
 
     /// The order of contexts: hart id, and whether it is for machine mode.
     fn contexts(&self) -> Vec<(u64, bool)> {
         let all = self.harts.iter().flat_map(|(&id, hart)| {
             let machine = (id, true);
-            [machine]
-                .into_iter()
-                .chain(hart.has_context.then_some((id, false)))
+            [machine].into_iter().chain(hart.has_context.then_some((id, false)))
         });
         let mut contexts: Vec<_> = all.collect();
         for place in 0..contexts.len() {
@@ -132,9 +127,7 @@ impl RandomMachine {
 
     fn tree(&self) -> Node {
         let (address, size) = self.cells;
-        let mut root = node("")
-            .cells("#address-cells", &[address])
-            .cells("#size-cells", &[size]);
+        let mut root = node("").cells("#address-cells", &[address]).cells("#size-cells", &[size]);
         for (start, length, numa_node) in &self.banks {
             let pair = (*start as u64 * 0x1000, *length as u64 * 0x1000);
             root = root.child(
@@ -144,14 +137,10 @@ impl RandomMachine {
                     .cells("numa-node-id", &[*numa_node]),
             );
         }
-        root = root
-            .child(self.cpus())
-            .child(node("chosen").text("bootargs", &self.bootargs));
+        root = root.child(self.cpus()).child(node("chosen").text("bootargs", &self.bootargs));
 
         let mut reserved = node("reserved-memory").flag("ranges");
-        reserved = reserved
-            .cells("#address-cells", &[address])
-            .cells("#size-cells", &[size]);
+        reserved = reserved.cells("#address-cells", &[address]).cells("#size-cells", &[size]);
         for (start, size, no_map) in &self.reserved_nodes {
             let child = node("reserved").with("reg", self.reg(&[(*start, *size)]));
             reserved = reserved.child(if *no_map { child.flag("no-map") } else { child });
@@ -160,15 +149,10 @@ impl RandomMachine {
     }
 
     fn cpus(&self) -> Node {
-        let mut cpus = node("cpus")
-            .cells("#address-cells", &[2])
-            .cells("#size-cells", &[0]);
+        let mut cpus = node("cpus").cells("#address-cells", &[2]).cells("#size-cells", &[0]);
         cpus = cpus.cells("timebase-frequency", &[self.timebase]);
         for (id, hart) in &self.harts {
-            let names = hart
-                .extensions
-                .iter_names()
-                .map(|(name, _)| name.to_lowercase());
+            let names = hart.extensions.iter_names().map(|(name, _)| name.to_lowercase());
             let names: Vec<_> = names.collect();
             let cpu = node(format!("cpu@{id:x}"))
                 .text("device_type", "cpu")
@@ -203,10 +187,7 @@ impl RandomMachine {
         // Below a bus there is one cell for each number, at the root there are more.
         let reg = |start: u32, size: u32| match self.buses[..] {
             [] => self.reg(&[(start.into(), size.into())]),
-            _ => [start, size]
-                .iter()
-                .flat_map(|number| number.to_be_bytes())
-                .collect(),
+            _ => [start, size].iter().flat_map(|number| number.to_be_bytes()).collect(),
         };
         let uart = node("uart")
             .text("compatible", compatible)
@@ -222,11 +203,7 @@ impl RandomMachine {
             .cells("interrupts-extended", &contexts.collect::<Vec<_>>())
             .cells("riscv,ndev", &[95])
             .cells("phandle", &[PLIC_PHANDLE]);
-        let (one, other) = if self.uart_first {
-            (uart, plic)
-        } else {
-            (plic, uart)
-        };
+        let (one, other) = if self.uart_first { (uart, plic) } else { (plic, uart) };
         let mut inner = node("devices").child(one).child(other);
         if self.buses.is_empty() {
             // A bus that changes nothing.
@@ -367,14 +344,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     let number = || {
         prop_oneof![
             0..10_u32,
-            select(vec![
-                31,
-                64,
-                0x7fff_ffff,
-                0x8000_0000,
-                u32::MAX - 3,
-                u32::MAX
-            ]),
+            select(vec![31, 64, 0x7fff_ffff, 0x8000_0000, u32::MAX - 3, u32::MAX]),
             any::<u32>(),
         ]
     };
@@ -418,12 +388,7 @@ fn apply(damage: &Damage, blob: &mut Vec<u8>) {
 /// What must hold of whatever is found. Reads everything there is to read.
 fn check_promises(machine: &Machine) {
     assert!(!machine.banks.is_empty() && machine.banks.len() <= MAXIMUM_BANKS);
-    assert!(
-        machine
-            .banks
-            .windows(2)
-            .all(|two| two[0].range.end() <= two[1].range.start())
-    );
+    assert!(machine.banks.windows(2).all(|two| two[0].range.end() <= two[1].range.start()));
     assert!(machine.harts.len() <= MAXIMUM_HARTS);
     assert!(machine.harts.iter().any(|hart| hart.enabled));
     assert!(machine.harts.windows(2).all(|two| two[0].id < two[1].id));
@@ -445,20 +410,9 @@ fn check_promises(machine: &Machine) {
             assert!((1..=sources).contains(&interrupt.number) && sources <= 1023);
         }
     }
-    assert!(
-        machine
-            .exit_device
-            .is_none_or(|registers| registers.size() >= 4)
-    );
-    assert!(
-        machine
-            .reservations()
-            .all(|found| found.range.end() <= PHYSICAL_END)
-    );
-    machine
-        .warnings
-        .iter()
-        .for_each(|warning| assert!(!warning.to_string().is_empty()));
+    assert!(machine.exit_device.is_none_or(|registers| registers.size() >= 4));
+    assert!(machine.reservations().all(|found| found.range.end() <= PHYSICAL_END));
+    machine.warnings.iter().for_each(|warning| assert!(!warning.to_string().is_empty()));
     assert!(!machine.to_string().is_empty());
 }
 
@@ -471,37 +425,22 @@ fn other_view(fdt: Fdt) -> (Vec<(u64, u64)>, Vec<u64>, Option<String>) {
     let root = fdt.root();
     let memory = root.children().filter(|node| {
         node.name_without_address() == "memory"
-            || node
-                .property("device_type")
-                .is_some_and(|it| it.value().starts_with(b"memory\0"))
+            || node.property("device_type").is_some_and(|it| it.value().starts_with(b"memory\0"))
     });
-    let memory = memory
-        .filter_map(|node| node.property("reg"))
-        .flat_map(|reg| {
-            let numbers = numbers(reg.value());
-            numbers
-                .as_chunks()
-                .0
-                .iter()
-                .map(|&[start, size]| (start, size))
-                .collect::<Vec<_>>()
-        });
+    let memory = memory.filter_map(|node| node.property("reg")).flat_map(|reg| {
+        let numbers = numbers(reg.value());
+        numbers.as_chunks().0.iter().map(|&[start, size]| (start, size)).collect::<Vec<_>>()
+    });
     let memory = memory.collect();
-    let cpus = root
-        .children()
-        .find(|node| node.name_without_address() == "cpus");
-    let harts = cpus
-        .into_iter()
-        .flat_map(|cpus| cpus.children().collect::<Vec<_>>());
+    let cpus = root.children().find(|node| node.name_without_address() == "cpus");
+    let harts = cpus.into_iter().flat_map(|cpus| cpus.children().collect::<Vec<_>>());
     let harts = harts.filter(|node| node.name_without_address() == "cpu");
     let ids = harts.filter_map(|node| {
         let reg = node.property("reg")?;
         Some(u32::from_be_bytes(*reg.value().first_chunk()?).into())
     });
     let ids = ids.collect();
-    let chosen = root
-        .children()
-        .find(|node| node.name_without_address() == "chosen");
+    let chosen = root.children().find(|node| node.name_without_address() == "chosen");
     let bootargs = chosen.and_then(|node| {
         let property = node.property("bootargs")?;
         let text = property.value().split(|&byte| byte == 0).next()?;

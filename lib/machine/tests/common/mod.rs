@@ -12,30 +12,21 @@ pub struct Node {
 
 /// A node of this name with nothing in it.
 pub fn node(name: impl AsRef<[u8]>) -> Node {
-    Node {
-        name: name.as_ref().to_vec(),
-        ..Node::default()
-    }
+    Node { name: name.as_ref().to_vec(), ..Node::default() }
 }
 
 /// The root of a machine that boots, with one hart, and one bank of 128 MiB at 2 GiB.
 pub fn small_machine() -> Node {
-    root()
-        .child(memory(0x8000_0000, 0x800_0000))
-        .child(cpus().child(cpu(0)))
+    root().child(memory(0x8000_0000, 0x800_0000)).child(cpus().child(cpu(0)))
 }
 
 /// A root whose children have two cells for an address and two for a size.
 pub fn root() -> Node {
-    node("")
-        .cells("#address-cells", &[2])
-        .cells("#size-cells", &[2])
+    node("").cells("#address-cells", &[2]).cells("#size-cells", &[2])
 }
 
 pub fn memory(start: u64, size: u64) -> Node {
-    node(format!("memory@{start:x}"))
-        .text("device_type", "memory")
-        .numbers("reg", &[start, size])
+    node(format!("memory@{start:x}")).text("device_type", "memory").numbers("reg", &[start, size])
 }
 
 pub fn cpus() -> Node {
@@ -103,24 +94,12 @@ impl Node {
     }
 
     pub fn cells(self, name: &str, cells: &[u32]) -> Node {
-        self.with(
-            name,
-            cells
-                .iter()
-                .flat_map(|cell| cell.to_be_bytes())
-                .collect::<Vec<u8>>(),
-        )
+        self.with(name, cells.iter().flat_map(|cell| cell.to_be_bytes()).collect::<Vec<u8>>())
     }
 
     /// Two cells for each number.
     pub fn numbers(self, name: &str, numbers: &[u64]) -> Node {
-        self.with(
-            name,
-            numbers
-                .iter()
-                .flat_map(|number| number.to_be_bytes())
-                .collect::<Vec<u8>>(),
-        )
+        self.with(name, numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>())
     }
 
     pub fn child(mut self, child: Node) -> Node {
@@ -132,17 +111,14 @@ impl Node {
     pub fn at(&mut self, path: &[&str]) -> &mut Node {
         path.iter().fold(self, |node, name| {
             let mut children = node.children.iter_mut();
-            children
-                .find(|child| child.name == name.as_bytes())
-                .expect("the path exists")
+            children.find(|child| child.name == name.as_bytes()).expect("the path exists")
         })
     }
 
     /// Takes a property away and gives another, or none.
     pub fn replace(&mut self, name: &str, value: Option<Vec<u8>>) {
         self.properties.retain(|(other, _)| other != name);
-        self.properties
-            .extend(value.map(|value| (name.into(), value)));
+        self.properties.extend(value.map(|value| (name.into(), value)));
     }
 
     /// The blob with this node as its root.
@@ -166,9 +142,7 @@ impl Node {
         align(structure);
         for (name, value) in &self.properties {
             let name = format!("{name}\0");
-            let found = strings
-                .windows(name.len())
-                .position(|other| other == name.as_bytes());
+            let found = strings.windows(name.len()).position(|other| other == name.as_bytes());
             let start = found.unwrap_or_else(|| {
                 strings.extend(name.as_bytes());
                 strings.len() - name.len()
@@ -190,10 +164,8 @@ impl Node {
 /// A blob of these blocks.
 pub fn blob_of(reservations: &[(u64, u64)], structure: &[u8], strings: &[u8]) -> Vec<u8> {
     let map = reservations.iter().chain([&(0, 0)]);
-    let map: Vec<u8> = map
-        .flat_map(|(start, size)| [start, size])
-        .flat_map(|n| n.to_be_bytes())
-        .collect();
+    let map: Vec<u8> =
+        map.flat_map(|(start, size)| [start, size]).flat_map(|n| n.to_be_bytes()).collect();
     let structure_start = 40 + map.len();
     let strings_start = structure_start + structure.len();
     let total = strings_start + strings.len();
@@ -209,12 +181,6 @@ pub fn blob_of(reservations: &[(u64, u64)], structure: &[u8], strings: &[u8]) ->
         strings.len(),
         structure.len(),
     ];
-    let header = header
-        .iter()
-        .flat_map(|&field| (field as u32).to_be_bytes());
-    header
-        .chain(map)
-        .chain(structure.iter().copied())
-        .chain(strings.iter().copied())
-        .collect()
+    let header = header.iter().flat_map(|&field| (field as u32).to_be_bytes());
+    header.chain(map).chain(structure.iter().copied()).chain(strings.iter().copied()).collect()
 }
