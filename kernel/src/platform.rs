@@ -1,5 +1,7 @@
 //! The machine: found in the device tree once, then known to everyone; and its devices, mapped.
 
+use core::cell::UnsafeCell;
+
 use machine::{HEADER_SIZE, Machine, PhysicalRange, UartKind};
 use spin::Once;
 
@@ -8,12 +10,20 @@ use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::{uart, vm};
 
-static MACHINE: Once<Machine<'static>> = Once::new();
+/// Where the machine stays: too large to be moved about on a stack.
+static SLOT: Slot = Slot(UnsafeCell::new(None));
+static MACHINE: Once<&'static Machine<'static>> = Once::new();
+
+struct Slot(UnsafeCell<Option<Machine<'static>>>);
+
+// SAFETY: the boot hart fills it before others run, and then it is only read (invariant BOOT-4).
+unsafe impl Sync for Slot {}
+
 static UART: Once<uart::Registers> = Once::new();
 
 /// The machine, once it has been discovered.
 pub fn machine() -> Option<&'static Machine<'static>> {
-    MACHINE.get()
+    MACHINE.get().copied()
 }
 
 /// Reads the device tree at `tree`. Refuses the machine where there is none or it cannot be lived with.
@@ -31,17 +41,16 @@ pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
     };
     let header = bytes(HEADER_SIZE).first_chunk().expect("the slice has just that size");
     let size = machine::blob_size(header).unwrap_or_else(|error| refuse(&error));
-    // Discovered into its place: a `Machine` takes up a good part of a stack.
-    let machine = MACHINE
-        .try_call_once(|| Machine::discover(bytes(size)))
-        .unwrap_or_else(|error| refuse(&error));
+    // SAFETY: this is called once, by the boot hart, before `MACHINE` lets anybody look (BOOT-4).
+    let slot = unsafe { &mut *SLOT.0.get() };
+    let machine = Machine::discover_into(slot, bytes(size)).unwrap_or_else(|error| refuse(&error));
     for warning in &machine.warnings {
         println!("device tree: {warning}");
     }
     if machine.warnings_left_out > 0 {
         println!("device tree: and {} more problems", machine.warnings_left_out);
     }
-    machine
+    MACHINE.call_once(|| machine)
 }
 
 /// Maps the devices that the kernel drives. One that cannot be mapped is reported and done without.

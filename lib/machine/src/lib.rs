@@ -89,9 +89,20 @@ impl<'a> Machine<'a> {
     ///
     /// For a malformed blob, and for a tree without memory, without harts or without a timebase.
     pub fn discover(blob: &'a [u8]) -> Result<Self, Error<'a>> {
+        let mut slot = None;
+        Self::discover_into(&mut slot, blob)?;
+        Ok(slot.expect("a machine that was discovered is in its slot"))
+    }
+
+    /// As [`discover`](Self::discover), but puts the machine where it is to stay: it is too large to be moved about on a
+    /// kernel's stack. After an error the slot holds whatever was read until then.
+    pub fn discover_into<'slot>(
+        slot: &'slot mut Option<Self>,
+        blob: &'a [u8],
+    ) -> Result<&'slot Self, Error<'a>> {
         let (tree, too_deep) = Tree::new(blob)?;
         let root = tree.root();
-        let mut machine = Machine {
+        let machine = slot.insert(Machine {
             model: root.text("model").unwrap_or_default(),
             banks: ArrayVec::new(),
             harts: ArrayVec::new(),
@@ -105,7 +116,7 @@ impl<'a> Machine<'a> {
             tree,
             cpus: None,
             reserved_memory: None,
-        };
+        });
         let (mut chosen, mut aliases) = (None, None);
         let cells = root.child_cells();
         for node in root.children() {
