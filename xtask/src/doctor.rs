@@ -62,26 +62,14 @@ impl Finding {
         path: impl Into<PathBuf>,
     ) -> Finding {
         let (description, path) = (Some(description.into()), Some(path.into()));
-        Finding {
-            name,
-            state: State::Found,
-            description,
-            path,
-            advice: None,
-        }
+        Finding { name, state: State::Found, description, path, advice: None }
     }
 
     fn missing(name: &'static str, survey: &Survey, need: Need) -> Finding {
         // The advice goes on from a sentence that lists what is missing.
         let advice = setup::advice(survey, &[need]);
         let advice = advice.trim_start_matches(['.', '\n']).to_owned();
-        Finding {
-            name,
-            state: State::Missing,
-            description: None,
-            path: None,
-            advice: Some(advice),
-        }
+        Finding { name, state: State::Missing, description: None, path: None, advice: Some(advice) }
     }
 }
 
@@ -103,40 +91,22 @@ fn examine(survey: &Survey) -> Report {
     let mut findings = Vec::new();
     let version = |program: &Path| {
         let text = environment::output_of(std::process::Command::new(program).arg("--version"));
-        text.unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+        text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
     };
-    findings.push(Finding::found(
-        "cargo",
-        version(&survey.cargo),
-        &survey.cargo,
-    ));
+    findings.push(Finding::found("cargo", version(&survey.cargo), &survey.cargo));
     match survey.compiler() {
         Some(compiler) => {
-            findings.push(Finding::found(
-                "compiler",
-                &compiler.description,
-                &compiler.rustc,
-            ));
+            findings.push(Finding::found("compiler", &compiler.description, &compiler.rustc));
             let (origin, sysroot) = match &compiler.core {
                 Core::Private(sysroot) => ("core built from the compiler's sources", sysroot),
                 Core::Own | Core::Absent => ("core that came with the compiler", &compiler.sysroot),
             };
             let libraries = environment::target_libraries(sysroot);
-            findings.push(Finding::found(
-                "target",
-                format!("{TARGET}, {origin}"),
-                libraries,
-            ));
+            findings.push(Finding::found("target", format!("{TARGET}, {origin}"), libraries));
         }
         None => findings.push(Finding::missing("target", survey, Need::Core)),
     }
-    let own_linker = survey
-        .compiler()
-        .and_then(environment::Compiler::own_linker);
+    let own_linker = survey.compiler().and_then(environment::Compiler::own_linker);
     match own_linker.as_ref().or(survey.linker.as_ref()) {
         Some(linker) => {
             let description = environment::lld_version(linker).unwrap_or_default();
@@ -171,10 +141,9 @@ fn examine(survey: &Survey) -> Report {
             findings.push(finding);
         }
     }
-    for (name, need, program) in [
-        ("formatter", Need::Rustfmt, survey.formatter()),
-        ("lints", Need::Clippy, survey.lints()),
-    ] {
+    for (name, need, program) in
+        [("formatter", Need::Rustfmt, survey.formatter()), ("lints", Need::Clippy, survey.lints())]
+    {
         findings.push(match program {
             Some(program) => Finding::found(name, version(&program), program),
             None => Finding::missing(name, survey, need),
@@ -195,9 +164,7 @@ fn examine(survey: &Survey) -> Report {
             },
         },
     );
-    let healthy = findings
-        .iter()
-        .all(|finding| finding.state != State::Missing);
+    let healthy = findings.iter().all(|finding| finding.state != State::Missing);
     Report { healthy, findings }
 }
 
@@ -210,23 +177,13 @@ fn print(report: &Report) {
             State::Missing => (style::BAD, "missing"),
             State::MissingOptional => (style::NOTABLE, "missing"),
         };
-        let path = finding
-            .path
-            .as_ref()
-            .map(|path| path.display().to_string())
-            .unwrap_or_default();
+        let path = finding.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let description = finding.description.as_deref().unwrap_or_default();
-        let line = format!(
-            "{:10} {style}{state:8}{style:#} {description:width$}  {path}",
-            finding.name
-        );
+        let line =
+            format!("{:10} {style}{state:8}{style:#} {description:width$}  {path}", finding.name);
         anstream::println!("{}", line.trim_end());
     }
-    for finding in report
-        .findings
-        .iter()
-        .filter(|finding| finding.advice.is_some())
-    {
+    for finding in report.findings.iter().filter(|finding| finding.advice.is_some()) {
         let advice = finding.advice.as_deref().unwrap_or_default();
         anstream::println!("\n{}: {advice}", finding.name);
     }

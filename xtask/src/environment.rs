@@ -53,11 +53,7 @@ pub struct Version {
 impl Version {
     /// The version `major.minor.patch`.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Version {
-        Version {
-            major,
-            minor,
-            patch,
-        }
+        Version { major, minor, patch }
     }
 
     /// The first word of `text` that begins with two numbers: `rustc 1.96.0 (…)`, `QEMU emulator version 10.0.2 (…)`.
@@ -65,11 +61,7 @@ impl Version {
         text.split_whitespace().find_map(|word| {
             let mut numbers = word.split(|c: char| !c.is_ascii_digit()).map(str::parse);
             let mut next = || numbers.next()?.ok();
-            Some(Version {
-                major: next()?,
-                minor: next()?,
-                patch: next().unwrap_or(0),
-            })
+            Some(Version { major: next()?, minor: next()?, patch: next().unwrap_or(0) })
         })
     }
 }
@@ -161,10 +153,7 @@ impl fmt::Display for Need {
             ),
             Need::Qemu => {
                 let Version { major, minor, .. } = OLDEST_QEMU;
-                write!(
-                    formatter,
-                    "qemu-system-riscv64 {major}.{minor} or newer, with its firmware"
-                )
+                write!(formatter, "qemu-system-riscv64 {major}.{minor} or newer, with its firmware")
             }
             Need::Rustfmt => write!(formatter, "the formatter, rustfmt"),
             Need::Clippy => write!(formatter, "the lints, clippy"),
@@ -213,30 +202,18 @@ impl Survey {
             let Some(compiler) = Compiler::ask(rustc) else {
                 continue;
             };
-            let known = compilers
-                .iter()
-                .any(|other| other.sysroot == compiler.sysroot);
+            let known = compilers.iter().any(|other| other.sysroot == compiler.sysroot);
             if !known && compiler.version >= OLDEST_RUSTC {
                 compilers.push(compiler);
             }
         }
-        let linker = compilers
-            .iter()
-            .find_map(Compiler::own_linker)
-            .or_else(newest_lld);
-        Survey {
-            cargo,
-            compilers,
-            linker,
-            qemu: Qemu::ask(),
-        }
+        let linker = compilers.iter().find_map(Compiler::own_linker).or_else(newest_lld);
+        Survey { cargo, compilers, linker, qemu: Qemu::ask() }
     }
 
     /// The compiler that builds the kernel: the first that has a core library.
     pub fn compiler(&self) -> Option<&Compiler> {
-        self.compilers
-            .iter()
-            .find(|compiler| compiler.core != Core::Absent)
+        self.compilers.iter().find(|compiler| compiler.core != Core::Absent)
     }
 
     /// The environment, when nothing is missing.
@@ -255,25 +232,16 @@ impl Survey {
             (Need::Linker, self.linker.is_none()),
             (Need::Qemu, qemu.is_none()),
         ];
-        let needs: Vec<Need> = needs
-            .into_iter()
-            .filter_map(|(need, missing)| missing.then_some(need))
-            .collect();
+        let needs: Vec<Need> =
+            needs.into_iter().filter_map(|(need, missing)| missing.then_some(need)).collect();
         match (compiler, qemu) {
             (Some(compiler), Some(qemu)) if needs.is_empty() => Ok(Environment {
                 cargo: self.cargo.clone(),
                 compiler: compiler.clone(),
-                linker: if own_linker {
-                    None
-                } else {
-                    self.linker.clone()
-                },
+                linker: if own_linker { None } else { self.linker.clone() },
                 qemu: qemu.clone(),
             }),
-            _ => Err(Missing {
-                needs,
-                advice: String::new(),
-            }),
+            _ => Err(Missing { needs, advice: String::new() }),
         }
     }
 
@@ -290,9 +258,9 @@ impl Survey {
     /// Whether the machine lacks `need`.
     pub fn lacks(&self, need: Need) -> bool {
         match need {
-            Need::Core | Need::Linker | Need::Qemu => self
-                .environment()
-                .is_err_and(|missing| missing.needs.contains(&need)),
+            Need::Core | Need::Linker | Need::Qemu => {
+                self.environment().is_err_and(|missing| missing.needs.contains(&need))
+            }
             Need::Rustfmt => self.formatter().is_none(),
             Need::Clippy => self.lints().is_none(),
         }
@@ -314,23 +282,14 @@ impl Compiler {
         let description = about.lines().next()?.to_owned();
         let mut compiler = Compiler {
             version: Version::within(&description)?,
-            host: about
-                .lines()
-                .find_map(|line| line.strip_prefix("host: "))?
-                .to_owned(),
-            core: if has_core(&sysroot) {
-                Core::Own
-            } else {
-                Core::Absent
-            },
+            host: about.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned(),
+            core: if has_core(&sysroot) { Core::Own } else { Core::Absent },
             rustc,
             description,
             sysroot,
         };
         if compiler.core == Core::Absent
-            && let Some(private) = compiler
-                .private_sysroot()
-                .filter(|private| has_core(private))
+            && let Some(private) = compiler.private_sysroot().filter(|private| has_core(private))
         {
             compiler.core = Core::Private(private);
         }
@@ -356,11 +315,7 @@ impl Compiler {
 
     /// The linker it brings and uses by itself for [`TARGET`].
     pub fn own_linker(&self) -> Option<PathBuf> {
-        let linker = self
-            .sysroot
-            .join("lib/rustlib")
-            .join(&self.host)
-            .join("bin/rust-lld");
+        let linker = self.sysroot.join("lib/rustlib").join(&self.host).join("bin/rust-lld");
         linker.is_file().then_some(linker)
     }
 
@@ -375,21 +330,14 @@ impl Qemu {
     /// Asks the QEMU in PATH about itself. `None` when there is none that runs.
     fn ask() -> Option<Qemu> {
         let program = program("qemu-system-riscv64")?;
-        let description = output_of(Command::new(&program).arg("--version"))?
-            .lines()
-            .next()?
-            .to_owned();
+        let description =
+            output_of(Command::new(&program).arg("--version"))?.lines().next()?.to_owned();
         let folders = output_of(Command::new(&program).args(["-L", "help"])).unwrap_or_default();
         let firmware = folders
             .lines()
             .map(|folder| Path::new(folder).join(FIRMWARE))
             .find(|file| file.is_file());
-        Some(Qemu {
-            version: Version::within(&description)?,
-            program,
-            description,
-            firmware,
-        })
+        Some(Qemu { version: Version::within(&description)?, program, description, firmware })
     }
 }
 
@@ -440,9 +388,7 @@ pub struct Lints {
 /// # Errors
 /// [`Missing`] with advice, when something cannot be put in place.
 pub fn require_lints(environment: &Environment) -> Result<Lints, Missing> {
-    let Environment {
-        cargo, compiler, ..
-    } = environment;
+    let Environment { cargo, compiler, .. } = environment;
     let look = || {
         Some(Lints {
             cargo_fmt: formatter(cargo, Some(compiler))?,
@@ -455,10 +401,7 @@ pub fn require_lints(environment: &Environment) -> Result<Lints, Missing> {
     let _lock = lock(&target_dir().join("setup.lock"));
     let needs = vec![Need::Rustfmt, Need::Clippy];
     setup::put_in_place(&needs)?;
-    look().ok_or(Missing {
-        needs,
-        advice: String::new(),
-    })
+    look().ok_or(Missing { needs, advice: String::new() })
 }
 
 /// The formatter: any will do, cargo's own first.
@@ -473,19 +416,13 @@ pub fn workspace() -> PathBuf {
     let xtask = manifest
         .filter(|path| path.ends_with("xtask"))
         .unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    xtask
-        .parent()
-        .expect("xtask is a folder of the workspace")
-        .to_owned()
+    xtask.parent().expect("xtask is a folder of the workspace").to_owned()
 }
 
 /// Cargo's target directory that this xtask was built into: the nearest folder above the program with cargo's mark.
 pub fn target_dir() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
-    let marked = program
-        .ancestors()
-        .skip(1)
-        .find(|path| path.join("CACHEDIR.TAG").is_file());
+    let marked = program.ancestors().skip(1).find(|path| path.join("CACHEDIR.TAG").is_file());
     marked.map_or_else(|| workspace().join("target"), Path::to_owned)
 }
 
@@ -513,40 +450,26 @@ pub(crate) fn lock(path: &Path) -> Option<File> {
 /// What a program prints, when it runs and ends well.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The cargo that started this program, or the one in PATH.
 pub(crate) fn cargo() -> PathBuf {
     let given = std::env::var_os("CARGO").map(PathBuf::from);
-    given
-        .or_else(|| program("cargo"))
-        .unwrap_or_else(|| PathBuf::from("cargo"))
+    given.or_else(|| program("cargo")).unwrap_or_else(|| PathBuf::from("cargo"))
 }
 
 /// The compiler that cargo uses when nobody says another: the one beside it, else the one in PATH.
 fn own_rustc(cargo: &Path) -> Option<PathBuf> {
     let beside = cargo.with_file_name("rustc");
-    if beside.is_file() {
-        Some(beside)
-    } else {
-        program("rustc")
-    }
+    if beside.is_file() { Some(beside) } else { program("rustc") }
 }
 
 /// Where this project keeps what it made and can make again: the user's cache directory.
 fn cache_dir() -> Option<PathBuf> {
-    let given = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    Some(
-        given
-            .or_else(|| Some(std::env::home_dir()?.join(".cache")))?
-            .join("16-os"),
-    )
+    let given =
+        std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(given.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("16-os"))
 }
 
 /// The folder of a sysroot with the libraries for [`TARGET`].
@@ -570,10 +493,8 @@ fn has_core(sysroot: &Path) -> bool {
 fn newest_lld() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut found: Vec<(Version, PathBuf)> = Vec::new();
-    for entry in std::env::split_paths(&path)
-        .filter_map(|folder| folder.read_dir().ok())
-        .flatten()
-        .flatten()
+    for entry in
+        std::env::split_paths(&path).filter_map(|folder| folder.read_dir().ok()).flatten().flatten()
     {
         let name = entry.file_name();
         let name = name.to_string_lossy();
@@ -616,21 +537,13 @@ impl Mark {
     /// The file as it is; `None` when it is not there.
     pub(crate) fn of(path: &Path) -> Option<Mark> {
         let metadata = fs::metadata(path).ok()?;
-        Some(Mark {
-            length: metadata.len(),
-            modified: metadata.modified().ok()?,
-        })
+        Some(Mark { length: metadata.len(), modified: metadata.modified().ok()? })
     }
 }
 
 impl Memory {
     fn of(environment: &Environment) -> Memory {
-        let Environment {
-            cargo,
-            compiler,
-            linker,
-            qemu,
-        } = environment;
+        let Environment { cargo, compiler, linker, qemu } = environment;
         let sysroot = match &compiler.core {
             Core::Private(sysroot) => sysroot,
             Core::Own | Core::Absent => &compiler.sysroot,
@@ -645,11 +558,7 @@ impl Memory {
         files.extend(linker.clone());
         files.extend(qemu.firmware.clone());
         let marked = |file: PathBuf| (Mark::of(&file), file);
-        let files = files
-            .into_iter()
-            .map(marked)
-            .map(|(mark, file)| (file, mark))
-            .collect();
+        let files = files.into_iter().map(marked).map(|(mark, file)| (file, mark)).collect();
         Memory {
             format: MEMORY_FORMAT,
             programs: Memory::programs(),
@@ -660,20 +569,14 @@ impl Memory {
 
     fn programs() -> Vec<Option<PathBuf>> {
         let cargo = cargo();
-        vec![
-            own_rustc(&cargo),
-            Some(cargo),
-            program("qemu-system-riscv64"),
-        ]
+        vec![own_rustc(&cargo), Some(cargo), program("qemu-system-riscv64")]
     }
 
     /// What was remembered, when it still holds. Anything that cannot be read is nothing remembered.
     fn recall(path: &Path) -> Option<Environment> {
         let memory: Memory = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
-        let unchanged = memory
-            .files
-            .iter()
-            .all(|(file, mark)| mark.is_some() && Mark::of(file) == *mark);
+        let unchanged =
+            memory.files.iter().all(|(file, mark)| mark.is_some() && Mark::of(file) == *mark);
         let holds =
             memory.format == MEMORY_FORMAT && memory.programs == Memory::programs() && unchanged;
         holds.then_some(memory.environment)

@@ -62,10 +62,8 @@ impl Options {
     /// The features, the profile's own among them.
     fn all_features(&self) -> String {
         let of_profile = (self.profile == Profile::Checked).then_some("checked");
-        let features: Vec<&str> = of_profile
-            .into_iter()
-            .chain(self.features.iter().map(String::as_str))
-            .collect();
+        let features: Vec<&str> =
+            of_profile.into_iter().chain(self.features.iter().map(String::as_str)).collect();
         features.join(",")
     }
 
@@ -75,10 +73,7 @@ impl Options {
             .into_iter()
             .chain(self.features.iter().map(String::as_str))
             .collect();
-        self.target_dir
-            .join("images")
-            .join(words.join("-"))
-            .with_extension("elf")
+        self.target_dir.join("images").join(words.join("-")).with_extension("elf")
     }
 }
 
@@ -127,10 +122,7 @@ impl Error {
 /// # Errors
 /// See [`Error`]; an older image is then still in place, and the next call builds again.
 pub fn build(environment: &Environment, options: &Options) -> Result<Image, Error> {
-    let image = Image {
-        elf: options.elf(),
-        profile: options.profile,
-    };
+    let image = Image { elf: options.elf(), profile: options.profile };
     let stamp = image.elf.with_extension("stamp");
     // Tests run in many processes at once, and each asks for the image.
     let _lock = environment::lock(&options.target_dir.join("image.lock"));
@@ -138,13 +130,10 @@ pub fn build(environment: &Environment, options: &Options) -> Result<Image, Erro
     if inputs.made(&image.elf, &stamp) {
         return Ok(image);
     }
-    progress::step(
-        &format!("building the kernel ({})", options.profile.name()),
-        || {
-            compile(environment, options)?;
-            finish(options, &image.elf)
-        },
-    )?;
+    progress::step(&format!("building the kernel ({})", options.profile.name()), || {
+        compile(environment, options)?;
+        finish(options, &image.elf)
+    })?;
     inputs.keep(&image.elf, &stamp)?;
     Ok(image)
 }
@@ -176,82 +165,45 @@ fn compile(environment: &Environment, options: &Options) -> Result<(), Error> {
 
 /// Makes the finished image out of what cargo built, and proves it sound before it is put in place.
 fn finish(options: &Options, elf: &Path) -> Result<(), Error> {
-    let built = options
-        .target_dir
-        .join(TARGET)
-        .join(options.profile.name())
-        .join("kernel");
+    let built = options.target_dir.join(TARGET).join(options.profile.name()).join("kernel");
     let folder = elf.parent().expect("an image lies in a folder");
     fs::create_dir_all(folder).map_err(Error::of(folder))?;
     let unproved = elf.with_extension("unproved");
-    symbols::insert(&built, &unproved).map_err(|error| Error::Proof {
-        name: "the symbol table",
-        text: error.to_string(),
-    })?;
+    let proof = |name, text: String| Error::Proof { name, text };
+    symbols::insert(&built, &unproved)
+        .map_err(|error| proof("the symbol table", error.to_string()))?;
     fs::rename(&unproved, elf).map_err(Error::of(elf))
 }
 
 /// Runs cargo to its end. Gives what it said on standard error, which is [`Error::Compile`] when it failed.
 fn output(command: &mut Command) -> Result<String, Error> {
     let program = PathBuf::from(command.get_program());
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::of(&program))?;
+    let output = command.stdin(Stdio::null()).output().map_err(Error::of(&program))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() {
-        Ok(said)
-    } else {
-        Err(Error::Compile(said))
-    }
+    if output.status.success() { Ok(said) } else { Err(Error::Compile(said)) }
 }
 
 /// Cargo, or clippy in cargo's place, for the kernel crate, with nothing of the caller's environment that could change
 /// the image.
 fn cargo(environment: &Environment, options: &Options, program: &Path) -> Command {
-    let subcommand = if program == environment.cargo {
-        "build"
-    } else {
-        "clippy"
-    };
+    let subcommand = if program == environment.cargo { "build" } else { "clippy" };
     let mut command = Command::new(program);
     forget_cargo_settings(&mut command);
     command
         .current_dir(&options.source)
-        .args([
-            subcommand,
-            "--quiet",
-            "--locked",
-            "--package",
-            "kernel",
-            "--target",
-            TARGET,
-        ])
-        .args([
-            "--profile",
-            options.profile.name(),
-            "--features",
-            &options.all_features(),
-        ])
+        .args([subcommand, "--quiet", "--locked", "--package", "kernel", "--target", TARGET])
+        .args(["--profile", options.profile.name(), "--features", &options.all_features()])
         .arg("--target-dir")
         .arg(&options.target_dir)
         .env("RUSTC", &environment.compiler.rustc)
-        .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            target_flags(environment, &options.source).join("\u{1f}"),
-        );
+        .env("CARGO_ENCODED_RUSTFLAGS", target_flags(environment, &options.source).join("\u{1f}"));
     command
 }
 
 /// Has a child not see how cargo was set up for this process, and for other programs by the user.
 pub(crate) fn forget_cargo_settings(command: &mut Command) {
-    const KEPT: [&str; 5] = [
-        "CARGO_HOME",
-        "CARGO_HTTP_",
-        "CARGO_NET_",
-        "CARGO_REGISTR",
-        "CARGO_TERM_",
-    ];
+    const KEPT: [&str; 5] =
+        ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_TERM_"];
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let of_cargo = text.starts_with("CARGO") && !KEPT.iter().any(|kept| text.starts_with(kept));
@@ -262,16 +214,12 @@ pub(crate) fn forget_cargo_settings(command: &mut Command) {
         }
     }
     // A wrapper from the user's configuration file would stand between cargo and the compiler that is named to it.
-    command
-        .env("RUSTC_WRAPPER", "")
-        .env("RUSTC_WORKSPACE_WRAPPER", "");
+    command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
 }
 
 /// The flags of what is compiled for the target. Build scripts and procedural macros, which run on the host, get none.
 fn target_flags(environment: &Environment, source: &Path) -> Vec<String> {
-    let Environment {
-        compiler, linker, ..
-    } = environment;
+    let Environment { compiler, linker, .. } = environment;
     let mut flags = vec![
         // Backtraces follow them.
         "-Cforce-frame-pointers=yes".to_owned(),
@@ -331,10 +279,7 @@ impl Inputs<'_> {
         }
         // This program makes a part of the image, too.
         for name in ["image.rs", "symbols.rs", "symbols", "frames.rs"] {
-            collect(
-                &environment::workspace().join("xtask/src").join(name),
-                &mut files,
-            )?;
+            collect(&environment::workspace().join("xtask/src").join(name), &mut files)?;
         }
         Ok(Inputs {
             environment,

@@ -1,26 +1,38 @@
-//! The host side of 16-os.
+//! The host's side of 16-os: what `cargo run -- COMMAND` and `cargo test` do. [`cli`] has the commands.
+
+// The machine that everything runs on, and what is missing there.
+pub mod doctor;
 pub mod environment;
 pub mod setup;
-pub mod doctor;
+
+// From sources to an image that has its symbols and its proofs.
+pub mod frames;
 pub mod image;
+pub mod size;
+pub mod symbols;
+
+// From an image to a verdict.
+pub mod hang;
+pub mod lanes;
+pub mod manifest;
 pub mod qemu;
 pub mod run;
-pub mod machine;
-pub mod symbols;
-pub mod frames;
-pub mod size;
-pub mod manifest;
 pub mod verdict;
-pub mod lanes;
-pub mod test;
-pub mod soak;
-pub mod mutants;
-pub mod claims;
-pub mod hang;
-pub mod load;
+
+// Tests, repetition, deliberate faults, and the claims that they check.
 pub mod cases;
+pub mod claims;
+pub mod load;
+pub mod mutants;
 pub mod pool;
+pub mod soak;
 pub mod statistics;
-pub mod style;
-pub mod progress;
+pub mod test;
+
+// The machine that a device tree describes.
+pub mod machine;
+
+// The command line and what it shows.
 pub mod cli;
+pub mod progress;
+pub mod style;

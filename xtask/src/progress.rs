@@ -34,13 +34,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self {
-            plain: bar.is_none(),
-            bar,
-            unit,
-            total,
-            done: 0,
-        }
+        Self { plain: bar.is_none(), bar, unit, total, done: 0 }
     }
 
     /// Has no plain lines: each of its things gets a line of output of its own.
@@ -119,17 +113,12 @@ mod tests {
     use super::*;
 
     fn lines(total: u64) -> Vec<u64> {
-        (1..=total)
-            .filter(|&done| is_worth_a_line(done, total))
-            .collect()
+        (1..=total).filter(|&done| is_worth_a_line(done, total)).collect()
     }
 
     #[test]
     fn a_long_count_gives_ten_lines_and_the_last_is_its_end() {
-        assert_eq!(
-            lines(1000),
-            (1..=10).map(|tenth| tenth * 100).collect::<Vec<_>>()
-        );
+        assert_eq!(lines(1000), (1..=10).map(|tenth| tenth * 100).collect::<Vec<_>>());
         assert_eq!(lines(25).len(), 10);
         assert_eq!(lines(25).last(), Some(&25));
     }

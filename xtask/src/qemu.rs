@@ -87,10 +87,7 @@ impl Boot {
         let program = "qemu-system-riscv64".to_owned();
         let console = ["-serial", "mon:stdio"].map(str::to_owned);
         let words = [program].into_iter().chain(self.arguments()).chain(console);
-        words
-            .map(|word| quoted(&word))
-            .collect::<Vec<_>>()
-            .join(" ")
+        words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
     /// Boots and waits for the end; where that does not come in time, finds out where every hart is and kills QEMU.
@@ -118,11 +115,7 @@ impl Boot {
         command
             .args(["-serial", "stdio", "-monitor"])
             .arg(format!("unix:{},server=on,wait=off", monitor.display()))
-            .stdin(if self.input.is_some() {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            });
+            .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
         finish(command, self.input.as_deref(), watch, |child, signs| {
             self.wait(child, signs, &monitor)
         })
@@ -139,24 +132,17 @@ impl Boot {
         mut show: impl FnMut(&[u8]) + Send,
     ) -> Result<Outcome, Error> {
         let mut command = self.command(environment);
-        command
-            .args(["-serial", "mon:stdio"])
-            .stdin(Stdio::inherit());
+        command.args(["-serial", "mon:stdio"]).stdin(Stdio::inherit());
         let watch = |piece: &[u8]| {
             show(piece);
             ControlFlow::Continue(())
         };
-        finish(command, None, watch, |child, _| {
-            child.wait().map(Exit::from)
-        })
+        finish(command, None, watch, |child, _| child.wait().map(Exit::from))
     }
 
     fn command(&self, environment: &Environment) -> Command {
         let mut command = Command::new(&environment.qemu.program);
-        command
-            .args(self.arguments())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(self.arguments()).stdout(Stdio::piped()).stderr(Stdio::piped());
         die_with_parent(&mut command);
         command
     }
@@ -227,12 +213,7 @@ fn finish(
         }
         let [output, messages] = [output, messages]
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        Ok(Outcome {
-            output,
-            messages,
-            exit: exit?,
-            duration: started.elapsed(),
-        })
+        Ok(Outcome { output, messages, exit: exit?, duration: started.elapsed() })
     })
 }
 
@@ -240,9 +221,7 @@ fn finish(
 /// again. Not known on systems other than Linux.
 fn host_is_overloaded() -> bool {
     let load = std::fs::read_to_string("/proc/loadavg").ok();
-    let load = load
-        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok())
-        .unwrap_or(0.0);
+    let load = load.and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     load > processors as f64
 }
@@ -295,15 +274,10 @@ pub fn firmware_version(qemu: &Qemu) -> Option<String> {
         "-machine", "virt", "-display", "none", "-serial", "stdio", "-monitor", "none", "-bios",
         "default",
     ]);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     die_with_parent(&mut command);
     let mut child = command.spawn().ok()?;
-    let lines = BufReader::new(child.stdout.take()?)
-        .lines()
-        .map_while(Result::ok);
+    let lines = BufReader::new(child.stdout.take()?).lines().map_while(Result::ok);
     // Its banner is some twenty lines; what says nothing in as many says nothing.
     let version = lines.take(20).find(|line| line.starts_with("OpenSBI "));
     let _ = child.kill();

@@ -121,12 +121,7 @@ mod tests {
 
     fn outcome(output: &str, messages: &str, exit: Exit) -> Outcome {
         let (output, messages) = (output.to_owned(), messages.to_owned());
-        Outcome {
-            output,
-            messages,
-            exit,
-            duration: Duration::ZERO,
-        }
+        Outcome { output, messages, exit, duration: Duration::ZERO }
     }
 
     #[test]
@@ -146,12 +141,9 @@ mod tests {
 
     #[test]
     fn a_pass_needs_both_the_line_and_the_code() {
-        for (said, code) in [
-            ("hello\n", 0),
-            ("verdict: pass\n", 3),
-            ("verdict: crash: a page fault\n", 0),
-            ("", 0),
-        ] {
+        for (said, code) in
+            [("hello\n", 0), ("verdict: pass\n", 3), ("verdict: crash: a page fault\n", 0), ("", 0)]
+        {
             assert_eq!(
                 conclude(&outcome(said, "", Exit::Code(code)), false),
                 1,
@@ -169,15 +161,9 @@ mod tests {
 
     #[test]
     fn a_hang_and_a_machine_that_qemu_does_not_have_have_codes_of_their_own() {
-        let hung = Exit::TimedOut {
-            diagnosis: "hart 0 at idle".to_owned(),
-        };
+        let hung = Exit::TimedOut { diagnosis: "hart 0 at idle".to_owned() };
         assert_eq!(conclude(&outcome("hello\n", "", hung), false), 4);
-        let refused = outcome(
-            "",
-            "qemu-system-riscv64: unsupported machine type\n",
-            Exit::Code(1),
-        );
+        let refused = outcome("", "qemu-system-riscv64: unsupported machine type\n", Exit::Code(1));
         assert_eq!(conclude(&refused, false), 2);
     }
 }

@@ -29,21 +29,14 @@ pub fn put_in_place(needs: &[Need]) -> Result<(), Missing> {
     let mut history = History::default();
     loop {
         let survey = Survey::new();
-        let missing: Vec<Need> = needs
-            .iter()
-            .copied()
-            .filter(|need| survey.lacks(*need))
-            .collect();
+        let missing: Vec<Need> = needs.iter().copied().filter(|need| survey.lacks(*need)).collect();
         if missing.is_empty() {
             return Ok(());
         }
         let facts = gather(&survey, missing, &history);
         match plan::decide(&facts) {
             Decision::Stop(advice) => {
-                return Err(Missing {
-                    needs: facts.needs,
-                    advice,
-                });
+                return Err(Missing { needs: facts.needs, advice });
             }
             Decision::Take(step) => history.take(step, facts.privilege),
         }
@@ -97,8 +90,7 @@ impl History {
             Step::UpdateLists => {
                 self.refreshed = true;
                 // What old lists could not install, new ones may.
-                self.failed
-                    .retain(|step| !matches!(step, Step::Install { .. }));
+                self.failed.retain(|step| !matches!(step, Step::Install { .. }));
             }
             Step::AddSource { .. } => {
                 self.refreshed = false;
@@ -158,10 +150,7 @@ fn privilege() -> Privilege {
         return Privilege::Root;
     }
     let mut sudo = Command::new("sudo");
-    sudo.args(["-n", "true"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    sudo.args(["-n", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if sudo.status().is_ok_and(|status| status.success()) {
         Privilege::Sudo
     } else {
@@ -187,15 +176,8 @@ fn execute(step: &Step, privilege: Privilege) -> Result<(), String> {
 fn run(words: &[String], input: Option<&str>) -> Result<(), String> {
     let (program, arguments) = words.split_first().expect("a command has a program");
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.stdin(if input.is_some() {
-        Stdio::piped()
-    } else {
-        Stdio::null()
-    });
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let start = |error| format!("{program} does not start: {error}");
     let mut child = command.spawn().map_err(start)?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
@@ -208,19 +190,11 @@ fn run(words: &[String], input: Option<&str>) -> Result<(), String> {
         return Ok(());
     }
     let said = [output.stdout, output.stderr].concat();
-    Err(format!(
-        "{}: {}",
-        output.status,
-        last_lines(&String::from_utf8_lossy(&said), 3)
-    ))
+    Err(format!("{}: {}", output.status, last_lines(&String::from_utf8_lossy(&said), 3)))
 }
 
 /// The last lines of what a program said that say something, as one line.
 fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(count)..].join("; ")
 }

@@ -26,10 +26,7 @@ fn the_source_is_formatted() {
         .env("RUSTFMT", lints.cargo_fmt.with_file_name("rustfmt"));
     let output = command.output().expect("the formatter starts");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "`cargo fmt` would change these files:\n{said}"
-    );
+    assert!(output.status.success(), "`cargo fmt` would change these files:\n{said}");
 }
 
 #[test]
@@ -49,13 +46,8 @@ fn the_hosts_crates_pass_the_lints() {
         .arg("--target-dir")
         .arg(environment::target_dir().join("lints"))
         .args(["--", &strictness(&environment)]);
-    command
-        .env("CARGO", &environment.cargo)
-        .env("RUSTC", &environment.compiler.rustc);
-    let output = command
-        .current_dir(environment::workspace())
-        .output()
-        .expect("the lints start");
+    command.env("CARGO", &environment.cargo).env("RUSTC", &environment.compiler.rustc);
+    let output = command.current_dir(environment::workspace()).output().expect("the lints start");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     show_what_new_lints_say(&environment, &said);
@@ -66,16 +58,10 @@ fn the_kernel_passes_the_lints() {
     let (environment, lints) = require();
     // The largest image, and the smallest: nothing is unused in either.
     let everything = Options::new(Profile::Checked);
-    let nothing = Options {
-        features: Vec::new(),
-        ..Options::new(Profile::Release)
-    };
+    let nothing = Options { features: Vec::new(), ..Options::new(Profile::Release) };
     for options in [everything, nothing] {
         let said = image::lint(&environment, &lints, &options, &strictness(&environment));
-        show_what_new_lints_say(
-            &environment,
-            &said.unwrap_or_else(|error| panic!("{error}")),
-        );
+        show_what_new_lints_say(&environment, &said.unwrap_or_else(|error| panic!("{error}")));
     }
 }
 
@@ -86,28 +72,14 @@ fn the_image_is_the_same_in_another_folder() {
     let source = folder.path().join("a copy of the workspace");
     copy(&environment::workspace(), &source).expect("the workspace can be copied");
     let here = Options::new(Profile::Checked);
-    let elsewhere = Options {
-        source,
-        target_dir: folder.path().join("target"),
-        ..here.clone()
-    };
+    let elsewhere = Options { source, target_dir: folder.path().join("target"), ..here.clone() };
     let [here, elsewhere] = [here, elsewhere].map(|options| {
         let image = image::build(&environment, &options).unwrap_or_else(|error| panic!("{error}"));
         fs::read(image.elf).expect("the image can be read")
     });
-    let first_difference = here
-        .iter()
-        .zip(&elsewhere)
-        .position(|(one, other)| one != other);
-    assert_eq!(
-        first_difference, None,
-        "the images differ from this byte on"
-    );
-    assert_eq!(
-        here.len(),
-        elsewhere.len(),
-        "one image is longer than the other"
-    );
+    let first_difference = here.iter().zip(&elsewhere).position(|(one, other)| one != other);
+    assert_eq!(first_difference, None, "the images differ from this byte on");
+    assert_eq!(here.len(), elsewhere.len(), "one image is longer than the other");
 }
 
 #[test]
@@ -125,12 +97,7 @@ fn the_image_names_no_folder_of_this_machine() {
     for folder in folders {
         let name = folder.as_os_str().as_encoded_bytes();
         let found = bytes.windows(name.len()).position(|window| window == name);
-        assert_eq!(
-            found,
-            None,
-            "the image names {} at this byte",
-            folder.display()
-        );
+        assert_eq!(found, None, "the image names {} at this byte", folder.display());
     }
 }
 

@@ -20,20 +20,14 @@ impl Machine {
     /// A toolchain of rustup without the kernel's target, beside a rustup that does what `rustup` says, and QEMU.
     fn new(rustup: &str) -> Machine {
         let environment = environment::require().unwrap_or_else(|missing| panic!("{missing}"));
-        let machine = Machine {
-            folder: tempfile::tempdir().expect("there is room"),
-            environment,
-        };
+        let machine = Machine { folder: tempfile::tempdir().expect("there is room"), environment };
         for folder in ["bin", "home", "target/debug"] {
             fs::create_dir_all(machine.path(folder)).expect("a folder can be made");
         }
         // Where xtask keeps what it remembers: the real one's memory is not the stand-in's.
         fs::write(machine.path("target/CACHEDIR.TAG"), "").expect("a file can be written");
-        fs::copy(
-            env!("CARGO_BIN_EXE_xtask"),
-            machine.path("target/debug/xtask"),
-        )
-        .expect("xtask can be copied");
+        fs::copy(env!("CARGO_BIN_EXE_xtask"), machine.path("target/debug/xtask"))
+            .expect("xtask can be copied");
 
         let compiler = &machine.environment.compiler;
         let libraries = machine.toolchain().join("lib/rustlib");
@@ -47,11 +41,8 @@ impl Machine {
             &machine.toolchain().join("bin/rustc"),
             &rustc(&compiler.rustc, &machine.toolchain()),
         );
-        symlink(
-            &machine.environment.cargo,
-            machine.toolchain().join("bin/cargo"),
-        )
-        .expect("a link can be made");
+        symlink(&machine.environment.cargo, machine.toolchain().join("bin/cargo"))
+            .expect("a link can be made");
 
         machine.add("rustup", rustup);
         machine.link("qemu-system-riscv64", &machine.environment.qemu.program);
@@ -108,10 +99,7 @@ impl Machine {
         let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
         command.env("CARGO_HOME", cargo_home.expect("cargo has a home"));
-        command
-            .envs(variables.iter().copied())
-            .output()
-            .expect("xtask starts")
+        command.envs(variables.iter().copied()).output().expect("xtask starts")
     }
 
     /// Every call of a logged stand-in so far, a line each.
@@ -156,19 +144,13 @@ fn a_rustup_that_can_download_gets_the_target_and_the_kernel_boots() {
     );
     machine.remove("rustup");
     machine.link("ln", &environment::program("ln").expect("there is ln"));
-    machine.add(
-        "rustup",
-        &format!("ln -s '{}' '{}'", from.display(), to.display()),
-    );
+    machine.add("rustup", &format!("ln -s '{}' '{}'", from.display(), to.display()));
 
     let first = machine.xtask(&["run"], &[]);
     let said = text(&first.stderr);
     let command = format!("rustup target add --toolchain stable-stand-in {TARGET}");
     assert!(first.status.success(), "{}{said}", text(&first.stdout));
-    assert!(
-        said.contains(&format!("setup: {command}")),
-        "the command was not shown: {said}"
-    );
+    assert!(said.contains(&format!("setup: {command}")), "the command was not shown: {said}");
     let console = text(&first.stdout);
     let last = console.lines().last().unwrap_or_default();
     assert!(last.starts_with("verdict: pass"), "{console}");
@@ -176,11 +158,7 @@ fn a_rustup_that_can_download_gets_the_target_and_the_kernel_boots() {
 
     let second = machine.xtask(&["run"], &[]);
     assert!(second.status.success(), "{}", text(&second.stderr));
-    assert_eq!(
-        text(&second.stderr),
-        "",
-        "the second run has nothing to put in place or to build"
-    );
+    assert_eq!(text(&second.stderr), "", "the second run has nothing to put in place or to build");
     assert_eq!(machine.calls().len(), 1, "{:?}", machine.calls());
 }
 
@@ -241,23 +219,13 @@ esac",
     fs::create_dir_all(&source).expect("a folder can be made");
     fs::write(source.join("lib.rs"), "").expect("a file can be written");
     machine.link("cp", &environment::program("cp").expect("there is cp"));
-    let install = format!(
-        "cp '{}' '{}'",
-        sysroot.join("rustc").display(),
-        compiler.display()
-    );
-    machine.add(
-        "apt-get",
-        &format!("case \"$*\" in *install*rustc-web*) {install} ;; esac"),
-    );
+    let install = format!("cp '{}' '{}'", sysroot.join("rustc").display(), compiler.display());
+    machine.add("apt-get", &format!("case \"$*\" in *install*rustc-web*) {install} ;; esac"));
     // Whoever is not root needs this one.
     machine.add("sudo", "[ \"$2\" = true ] || { shift; exec \"$@\"; }");
     // Cargo makes the three libraries, and refuses to build a kernel with them.
     fs::remove_file(machine.toolchain().join("bin/cargo")).expect("the link is there");
-    machine.link(
-        "mkdir",
-        &environment::program("mkdir").expect("there is mkdir"),
-    );
+    machine.link("mkdir", &environment::program("mkdir").expect("there is mkdir"));
     machine.add(
         "cargo",
         &format!(
@@ -267,11 +235,8 @@ mkdir -p $out
 for library in core alloc compiler_builtins; do echo > $out/lib$library-0123.rlib; done"
         ),
     );
-    symlink(
-        machine.path("bin/cargo"),
-        machine.toolchain().join("bin/cargo"),
-    )
-    .expect("a link can be made");
+    symlink(machine.path("bin/cargo"), machine.toolchain().join("bin/cargo"))
+        .expect("a link can be made");
 
     let output = machine.xtask(&["run"], &[]);
     let said = text(&output.stderr);
@@ -286,31 +251,14 @@ for library in core alloc compiler_builtins; do echo > $out/lib$library-0123.rli
         "no kernel of stand-ins".to_owned(),
     ];
     let places: Vec<Option<usize>> = order.iter().map(|part| said.find(part.as_str())).collect();
-    assert!(
-        places.iter().all(Option::is_some) && places.is_sorted(),
-        "{places:?} in {said}"
-    );
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in {said}");
     let library = machine.path("home/.cache/16-os/rustc-1.99.0-stand-in-recipe-1/lib/rustlib");
-    for name in [
-        "libcore-0123.rlib",
-        "liballoc-0123.rlib",
-        "libcompiler_builtins-0123.rlib",
-    ] {
-        assert!(
-            library.join(TARGET).join("lib").join(name).is_file(),
-            "{name} is not in place"
-        );
+    for name in ["libcore-0123.rlib", "liballoc-0123.rlib", "libcompiler_builtins-0123.rlib"] {
+        assert!(library.join(TARGET).join("lib").join(name).is_file(), "{name} is not in place");
     }
-    let left: Vec<_> = machine
-        .path("home/.cache/16-os")
-        .read_dir()
-        .expect("the cache is there")
-        .collect();
-    assert_eq!(
-        left.len(),
-        1,
-        "the folder it was built in is still there: {left:?}"
-    );
+    let left: Vec<_> =
+        machine.path("home/.cache/16-os").read_dir().expect("the cache is there").collect();
+    assert_eq!(left.len(), 1, "the folder it was built in is still there: {left:?}");
 }
 
 /// Takes half a minute, and a compiler whose core library comes in source, as Debian packs it.
@@ -318,16 +266,10 @@ for library in core alloc compiler_builtins; do echo > $out/lib$library-0123.rli
 #[ignore = "half a minute, and only with a compiler that came with sources: `cargo test --test setup -- --ignored`"]
 fn core_is_the_same_wherever_it_was_built() {
     let survey = environment::Survey::new();
-    let with_source = survey
-        .compilers
-        .iter()
-        .find(|compiler| compiler.library_source().is_some());
+    let with_source = survey.compilers.iter().find(|compiler| compiler.library_source().is_some());
     let compiler = with_source.expect("a compiler in PATH came with sources");
     let [one, other] = ["one", "another-and-longer"].map(|name| {
-        let folder = tempfile::Builder::new()
-            .prefix(name)
-            .tempdir()
-            .expect("there is room");
+        let folder = tempfile::Builder::new().prefix(name).tempdir().expect("there is room");
         let sysroot = folder.path().join("sysroot");
         xtask::setup::core_library::build_in(compiler, &sysroot)
             .unwrap_or_else(|error| panic!("{error}"));
@@ -337,14 +279,10 @@ fn core_is_the_same_wherever_it_was_built() {
             .join("lib")
             .read_dir()
             .expect("the libraries are there");
-        let mut files: Vec<PathBuf> = files
-            .map(|entry| entry.expect("a library is there").path())
-            .collect();
+        let mut files: Vec<PathBuf> =
+            files.map(|entry| entry.expect("a library is there").path()).collect();
         files.sort();
-        files
-            .iter()
-            .map(|file| fs::read(file).expect("a library can be read"))
-            .collect::<Vec<_>>()
+        files.iter().map(|file| fs::read(file).expect("a library can be read")).collect::<Vec<_>>()
     });
     assert_eq!(one.len(), 3);
     assert!(one == other, "the libraries differ");

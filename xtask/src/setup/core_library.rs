@@ -44,25 +44,13 @@ pub enum Error {
 
 /// The build's arguments for cargo, in `folder`, with the sources of the compiler.
 pub(crate) fn arguments(source: &Path, folder: &Path) -> Vec<String> {
-    let mut arguments = [
-        "build",
-        "--quiet",
-        "--release",
-        "--offline",
-        "-Zbuild-std=core,alloc",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let mut arguments = ["build", "--quiet", "--release", "--offline", "-Zbuild-std=core,alloc"]
+        .map(str::to_owned)
+        .to_vec();
     arguments.push("-Zbuild-std-features=compiler-builtins-mem".to_owned());
     arguments.extend(["--target".to_owned(), TARGET.to_owned()]);
-    arguments.extend([
-        "--target-dir".to_owned(),
-        folder.join("target").display().to_string(),
-    ]);
-    arguments.extend([
-        "--config".to_owned(),
-        "source.crates-io.replace-with='library'".to_owned(),
-    ]);
+    arguments.extend(["--target-dir".to_owned(), folder.join("target").display().to_string()]);
+    arguments.extend(["--config".to_owned(), "source.crates-io.replace-with='library'".to_owned()]);
     let vendor = source.join("vendor");
     arguments.extend([
         "--config".to_owned(),
@@ -84,22 +72,17 @@ pub fn build(compiler: &Compiler) -> Result<(), Error> {
 /// # Errors
 /// See [`Error`]; whatever was there before is then unchanged.
 pub fn build_in(compiler: &Compiler, sysroot: &Path) -> Result<(), Error> {
-    let source = compiler
-        .library_source()
-        .ok_or_else(|| Error::NoSource(compiler.rustc.clone()))?;
-    let cache = sysroot
-        .parent()
-        .expect("the sysroot is a folder in the cache");
+    let source =
+        compiler.library_source().ok_or_else(|| Error::NoSource(compiler.rustc.clone()))?;
+    let cache = sysroot.parent().expect("the sysroot is a folder in the cache");
     let of = |path: &Path| {
         let path = path.to_owned();
         |error| Error::File { path, error }
     };
     fs::create_dir_all(cache).map_err(of(cache))?;
     // In the cache too, so that the finished sysroot is renamed and never copied: it is there whole, or not at all.
-    let folder = tempfile::Builder::new()
-        .prefix("building-")
-        .tempdir_in(cache)
-        .map_err(of(cache))?;
+    let folder =
+        tempfile::Builder::new().prefix("building-").tempdir_in(cache).map_err(of(cache))?;
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
         fs::write(&file, text).map_err(of(&file))
@@ -116,10 +99,7 @@ pub fn build_in(compiler: &Compiler, sysroot: &Path) -> Result<(), Error> {
         // The kernel is optimised as a whole, with its libraries.
         "-Cembed-bitcode=yes".to_owned(),
         format!("--remap-path-prefix={}=/rust/library", source.display()),
-        format!(
-            "--remap-path-prefix={}=/rust/build",
-            folder.path().display()
-        ),
+        format!("--remap-path-prefix={}=/rust/build", folder.path().display()),
     ];
     let mut command = Command::new(environment::cargo());
     image::forget_cargo_settings(&mut command);
@@ -129,29 +109,17 @@ pub fn build_in(compiler: &Compiler, sysroot: &Path) -> Result<(), Error> {
         .env("RUSTC", &compiler.rustc)
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    let output = command
-        .output()
-        .map_err(of(Path::new(command.get_program())))?;
+    let output = command.output().map_err(of(Path::new(command.get_program())))?;
     if !output.status.success() {
-        return Err(Error::Cargo(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        ));
+        return Err(Error::Cargo(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
 
     let finished = folder.path().join("sysroot");
     let libraries = environment::target_libraries(&finished);
     fs::create_dir_all(&libraries).map_err(of(&libraries))?;
-    let built = folder
-        .path()
-        .join("target")
-        .join(TARGET)
-        .join("release/deps");
-    let files: Vec<PathBuf> = built
-        .read_dir()
-        .map_err(of(&built))?
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let built = folder.path().join("target").join(TARGET).join("release/deps");
+    let files: Vec<PathBuf> =
+        built.read_dir().map_err(of(&built))?.flatten().map(|entry| entry.path()).collect();
     for library in LIBRARIES {
         let prefix = format!("lib{library}-");
         let is_it = |file: &&PathBuf| {

@@ -48,10 +48,8 @@ impl Packages {
         for line in policy.lines() {
             if let Some(package) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
                 name = package;
-            } else if let Some(candidate) = line
-                .trim_start()
-                .strip_prefix("Candidate: ")
-                .filter(|text| *text != "(none)")
+            } else if let Some(candidate) =
+                line.trim_start().strip_prefix("Candidate: ").filter(|text| *text != "(none)")
             {
                 candidates.insert(name.to_owned(), candidate.to_owned());
             }
@@ -62,18 +60,12 @@ impl Packages {
     /// The upstream version of the candidate: of `1:10.0.2+ds-2+deb13u1~bpo12+1` it is 10.0.2.
     pub fn version(&self, name: &str) -> Option<Version> {
         let candidate = self.0.get(name)?;
-        Version::within(
-            candidate
-                .split_once(':')
-                .map_or(candidate, |(_epoch, version)| version),
-        )
+        Version::within(candidate.split_once(':').map_or(candidate, |(_epoch, version)| version))
     }
 
     /// Whether the candidate comes from a backports suite, by Debian's rule for such versions.
     pub fn is_backport(&self, name: &str) -> bool {
-        self.0
-            .get(name)
-            .is_some_and(|candidate| candidate.contains("~bpo"))
+        self.0.get(name).is_some_and(|candidate| candidate.contains("~bpo"))
     }
 }
 
@@ -99,12 +91,8 @@ impl Sources {
     pub fn of_this_machine() -> Sources {
         let mut files = vec![Path::new("/etc/apt/sources.list").to_owned()];
         let folder = Path::new("/etc/apt/sources.list.d").read_dir();
-        let mut parts: Vec<_> = folder
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let mut parts: Vec<_> =
+            folder.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
         parts.sort();
         files.extend(parts);
         let mut sources = Sources::default();
@@ -112,9 +100,9 @@ impl Sources {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             match file.extension().and_then(|extension| extension.to_str()) {
                 Some("list") => sources.0.extend(text.lines().filter_map(one_line)),
-                Some("sources") => sources
-                    .0
-                    .extend(stanzas(&text).filter_map(|fields| stanza(&fields))),
+                Some("sources") => {
+                    sources.0.extend(stanzas(&text).filter_map(|fields| stanza(&fields)))
+                }
                 _ => {}
             }
         }
@@ -124,18 +112,12 @@ impl Sources {
     /// Reads one file of either notation: lines (`deb …`), or stanzas of fields (`Types: deb`).
     pub fn parse(text: &str) -> Sources {
         let lines = text.lines().filter_map(one_line);
-        Sources(
-            lines
-                .chain(stanzas(text).filter_map(|fields| stanza(&fields)))
-                .collect(),
-        )
+        Sources(lines.chain(stanzas(text).filter_map(|fields| stanza(&fields))).collect())
     }
 
     /// Whether some source has this suite.
     pub fn have(&self, suite: &str) -> bool {
-        self.0
-            .iter()
-            .any(|source| source.suites.iter().any(|name| name == suite))
+        self.0.iter().any(|source| source.suites.iter().any(|name| name == suite))
     }
 
     /// A line for a new `.list` file: the suite `CODENAME-backports` from the mirror, and checked with the keys, of the
@@ -145,13 +127,9 @@ impl Sources {
             source.suites.iter().any(|suite| suite == codename)
                 && source.components.iter().any(|part| part == "main")
         };
-        let Source {
-            mirror, signed_by, ..
-        } = self.0.iter().find(is_release)?;
-        let keys = signed_by
-            .as_ref()
-            .map(|keys| format!("[signed-by={keys}] "))
-            .unwrap_or_default();
+        let Source { mirror, signed_by, .. } = self.0.iter().find(is_release)?;
+        let keys =
+            signed_by.as_ref().map(|keys| format!("[signed-by={keys}] ")).unwrap_or_default();
         Some(format!("deb {keys}{mirror} {codename}-backports main"))
     }
 }
@@ -163,14 +141,8 @@ fn one_line(line: &str) -> Option<Source> {
         Some(rest) => rest.split_once(']')?,
         None => ("", rest),
     };
-    let mut words = rest
-        .split('#')
-        .next()?
-        .split_whitespace()
-        .map(str::to_owned);
-    let signed_by = options
-        .split_whitespace()
-        .find_map(|option| option.strip_prefix("signed-by="));
+    let mut words = rest.split('#').next()?.split_whitespace().map(str::to_owned);
+    let signed_by = options.split_whitespace().find_map(|option| option.strip_prefix("signed-by="));
     Some(Source {
         mirror: words.next()?,
         suites: vec![words.next()?],
@@ -202,12 +174,9 @@ fn stanzas(text: &str) -> impl Iterator<Item = BTreeMap<String, String>> {
 /// A stanza with packages in it that is not switched off.
 fn stanza(fields: &BTreeMap<String, String>) -> Option<Source> {
     let words = |name: &str| {
-        fields.get(name).map(|value| {
-            value
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
+        fields
+            .get(name)
+            .map(|value| value.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
     let on = fields.get("enabled").is_none_or(|value| value != "no");
     if !on || !words("types")?.iter().any(|kind| kind == "deb") {
@@ -251,14 +220,8 @@ rustc:
 ";
         let packages = Packages::parse(policy);
         assert_eq!(packages.version("rustc-web"), Some(Version::new(1, 96, 0)));
-        assert_eq!(
-            packages.version("qemu-system-riscv"),
-            Some(Version::new(10, 0, 2))
-        );
-        assert_eq!(
-            packages.version("qemu-system-misc"),
-            Some(Version::new(7, 2, 0))
-        );
+        assert_eq!(packages.version("qemu-system-riscv"), Some(Version::new(10, 0, 2)));
+        assert_eq!(packages.version("qemu-system-misc"), Some(Version::new(7, 2, 0)));
         assert_eq!(packages.version("rustc"), None);
         assert!(packages.is_backport("qemu-system-riscv"));
         assert!(!packages.is_backport("rustc-web"));
@@ -280,19 +243,13 @@ Signed-By: /keys/debian.gpg
 ";
         let line =
             "deb [signed-by=/keys/debian.gpg] http://mirror.example/debian bookworm-backports main";
-        assert_eq!(
-            Sources::parse(stanzas).backports("bookworm").as_deref(),
-            Some(line)
-        );
+        assert_eq!(Sources::parse(stanzas).backports("bookworm").as_deref(), Some(line));
 
         let lines = "# deb cdrom:[a disc] bookworm main
 deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookworm main # comment
 deb http://mirror.example/debian bookworm-updates main
 ";
-        assert_eq!(
-            Sources::parse(lines).backports("bookworm").as_deref(),
-            Some(line)
-        );
+        assert_eq!(Sources::parse(lines).backports("bookworm").as_deref(), Some(line));
         assert_eq!(Sources::parse(lines).backports("trixie"), None);
     }
 
@@ -309,10 +266,7 @@ Signed-By:
  -----END PGP PUBLIC KEY BLOCK-----
 ";
         let line = "deb http://mirror.example/debian bookworm-backports main";
-        assert_eq!(
-            Sources::parse(stanza).backports("bookworm").as_deref(),
-            Some(line)
-        );
+        assert_eq!(Sources::parse(stanza).backports("bookworm").as_deref(), Some(line));
     }
 
     #[test]

@@ -19,19 +19,12 @@ pub const SOURCE_FILE: &str = "/etc/apt/sources.list.d/16-os-backports.list";
 /// The compiler, its sources, its lints and the formatter, under the two sets of names that they have. The first is
 /// what Debian keeps fresh enough to build browsers with.
 const COMPILERS: [[&str; 4]; 2] = [
-    [
-        "rustc-web",
-        "rust-web-src",
-        "rust-web-clippy",
-        "rustfmt-web",
-    ],
+    ["rustc-web", "rust-web-src", "rust-web-clippy", "rustfmt-web"],
     ["rustc", "rust-src", "rust-clippy", "rustfmt"],
 ];
 
 /// The linker, the newest first.
-const LINKERS: [&str; 7] = [
-    "lld-22", "lld-21", "lld-20", "lld-19", "lld-18", "lld-17", "lld",
-];
+const LINKERS: [&str; 7] = ["lld-22", "lld-21", "lld-20", "lld-19", "lld-18", "lld-17", "lld"];
 
 /// QEMU alone, in newer releases; together with other rare machines, in older ones, which leave the firmware apart.
 const QEMUS: [&[&str]; 2] = [&["qemu-system-riscv"], &["qemu-system-misc", "opensbi"]];
@@ -55,13 +48,8 @@ impl System {
     /// From the name of the operating system, as Rust has it, and the text of `/etc/os-release`.
     pub fn new(os: &str, release: &str) -> System {
         let field = |name: &str| {
-            let value = release
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            value
-                .unwrap_or_default()
-                .trim_matches(['"', '\''])
-                .to_owned()
+            let value = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            value.unwrap_or_default().trim_matches(['"', '\'']).to_owned()
         };
         let (id, codename) = (field("ID"), field("VERSION_CODENAME"));
         let words: Vec<String> = [id.clone(), field("ID_LIKE")]
@@ -72,11 +60,7 @@ impl System {
         match os {
             "macos" => System::MacOs,
             "linux" if id == "debian" && !codename.is_empty() => System::Debian(codename),
-            "linux"
-                if words
-                    .iter()
-                    .any(|word| word == "debian" || word == "ubuntu") =>
-            {
+            "linux" if words.iter().any(|word| word == "debian" || word == "ubuntu") => {
                 System::DebianLike
             }
             "linux" => System::Linux(words),
@@ -174,10 +158,7 @@ impl Step {
 
     /// Whether only root may do it.
     fn takes_root(&self) -> bool {
-        matches!(
-            self,
-            Step::AddSource { .. } | Step::UpdateLists | Step::Install { .. }
-        )
+        matches!(self, Step::AddSource { .. } | Step::UpdateLists | Step::Install { .. })
     }
 
     /// What it is for, in words, such as `building the core library`.
@@ -196,13 +177,8 @@ impl Step {
 
     /// The command, word by word, as this process runs it.
     pub fn words(&self, privilege: Privilege) -> Vec<String> {
-        let apt = [
-            "env",
-            "DEBIAN_FRONTEND=noninteractive",
-            "apt-get",
-            "-o",
-            "DPkg::Lock::Timeout=300",
-        ];
+        let apt =
+            ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"];
         let mut words: Vec<String> = if privilege == Privilege::Sudo && self.takes_root() {
             ["sudo", "-n"].map(str::to_owned).to_vec()
         } else {
@@ -214,15 +190,7 @@ impl Step {
                 add(&["rustup", "target", "add", "--toolchain", toolchain, TARGET])
             }
             Step::AddComponents { toolchain } => {
-                add(&[
-                    "rustup",
-                    "component",
-                    "add",
-                    "--toolchain",
-                    toolchain,
-                    "rustfmt",
-                    "clippy",
-                ]);
+                add(&["rustup", "component", "add", "--toolchain", toolchain, "rustfmt", "clippy"]);
             }
             Step::BuildCore { compiler } => {
                 let rustc = format!("RUSTC={}", compiler.rustc.display());
@@ -262,9 +230,7 @@ impl Step {
                     .map(str::to_owned)
                     .to_vec();
                 words.extend(
-                    suite
-                        .iter()
-                        .flat_map(|suite| ["--target-release".to_owned(), suite.clone()]),
+                    suite.iter().flat_map(|suite| ["--target-release".to_owned(), suite.clone()]),
                 );
                 words.extend(packages.iter().map(|&package| package.to_owned()));
                 words
@@ -278,11 +244,7 @@ impl Step {
     }
 
     fn line(&self, words: &[String]) -> String {
-        let command = words
-            .iter()
-            .map(|word| quoted(word))
-            .collect::<Vec<_>>()
-            .join(" ");
+        let command = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         match self {
             Step::AddSource { line, .. } => format!("echo {} | {command}", quoted(line)),
             _ => command,
@@ -330,15 +292,9 @@ pub fn advice(facts: &Facts) -> String {
     let steps = plan(facts);
     let people = |steps: &[Step]| {
         // The core library is built by the next run; nobody needs to type that.
-        let lines: Vec<String> = steps
-            .iter()
-            .filter(|step| step.installs())
-            .map(Step::for_people)
-            .collect();
-        lines
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect::<String>()
+        let lines: Vec<String> =
+            steps.iter().filter(|step| step.installs()).map(Step::for_people).collect();
+        lines.iter().map(|line| format!("\n    {line}")).collect::<String>()
     };
     if !steps.is_empty() {
         text.push_str(match () {
@@ -350,12 +306,9 @@ pub fn advice(facts: &Facts) -> String {
         });
         text.push_str(&people(&steps));
         let mut offline = facts.clone();
-        offline.failed.extend(
-            steps
-                .iter()
-                .filter(|step| matches!(step, Step::AddTarget { .. }))
-                .cloned(),
-        );
+        offline
+            .failed
+            .extend(steps.iter().filter(|step| matches!(step, Step::AddTarget { .. })).cloned());
         let instead = plan(&offline);
         if offline.failed.len() > facts.failed.len()
             && !people(&instead).is_empty()
@@ -368,11 +321,7 @@ pub fn advice(facts: &Facts) -> String {
             );
         }
     }
-    for need in facts
-        .needs
-        .iter()
-        .filter(|need| way(facts, **need).is_none())
-    {
+    for need in facts.needs.iter().filter(|need| way(facts, **need).is_none()) {
         let _ = write!(text, ".\n{}", by_hand(facts, *need));
     }
     text
@@ -388,21 +337,15 @@ fn way(facts: &Facts, need: Need) -> Option<Vec<Step>> {
     let untried = |step: &Step| !facts.failed.contains(step);
     match need {
         Need::Core => {
-            let download = facts
-                .rustup
-                .clone()
-                .map(|toolchain| Step::AddTarget { toolchain })
-                .filter(untried);
+            let download =
+                facts.rustup.clone().map(|toolchain| Step::AddTarget { toolchain }).filter(untried);
             let build = facts
                 .with_source
                 .clone()
                 .map(|compiler| Step::BuildCore { compiler })
                 .filter(untried);
             // A compiler with sources whose library would not build is not mended by installing it again.
-            let broken = facts
-                .failed
-                .iter()
-                .any(|step| matches!(step, Step::BuildCore { .. }));
+            let broken = facts.failed.iter().any(|step| matches!(step, Step::BuildCore { .. }));
             let packages = || {
                 if broken {
                     None
@@ -422,9 +365,8 @@ fn way(facts: &Facts, need: Need) -> Option<Vec<Step>> {
                     .is_some_and(|compiler| compiler.sysroot.ends_with(toolchain))
                     || need == Need::Rustfmt
             });
-            let download = of_rustup
-                .map(|toolchain| Step::AddComponents { toolchain })
-                .filter(untried);
+            let download =
+                of_rustup.map(|toolchain| Step::AddComponents { toolchain }).filter(untried);
             let packages = || install(facts, compiler_packages, guessed_compiler(facts));
             download.map(|step| vec![step]).or_else(packages)
         }
@@ -437,28 +379,18 @@ fn install(facts: &Facts, choose: fn(&Packages) -> Option<Step>, guess: Step) ->
     let apt = facts.apt.as_ref()?;
     let choice = choose(&apt.packages).filter(|step| !facts.failed.contains(step));
     let refresh = !apt.refreshed && !facts.failed.contains(&Step::UpdateLists);
-    choice
-        .map(|step| vec![step])
-        .or_else(|| refresh.then(|| vec![Step::UpdateLists, guess]))
+    choice.map(|step| vec![step]).or_else(|| refresh.then(|| vec![Step::UpdateLists, guess]))
 }
 
 fn install_step(packages: &[&'static str]) -> Step {
-    Step::Install {
-        packages: packages.to_vec(),
-        suite: None,
-    }
+    Step::Install { packages: packages.to_vec(), suite: None }
 }
 
 fn compiler_packages(packages: &Packages) -> Option<Step> {
     let new_enough = |names: &&[&'static str; 4]| {
-        packages
-            .version(names[0])
-            .is_some_and(|version| version >= OLDEST_RUSTC)
+        packages.version(names[0]).is_some_and(|version| version >= OLDEST_RUSTC)
     };
-    COMPILERS
-        .iter()
-        .find(new_enough)
-        .map(|names| install_step(names))
+    COMPILERS.iter().find(new_enough).map(|names| install_step(names))
 }
 
 fn guessed_compiler(facts: &Facts) -> Step {
@@ -470,15 +402,9 @@ fn guessed_compiler(facts: &Facts) -> Step {
 }
 
 fn linker_packages(packages: &Packages) -> Option<Step> {
-    let new_enough = |name: &&&'static str| {
-        packages
-            .version(name)
-            .is_some_and(|version| version >= OLDEST_LLD)
-    };
-    LINKERS
-        .iter()
-        .find(new_enough)
-        .map(|name| install_step(&[name]))
+    let new_enough =
+        |name: &&&'static str| packages.version(name).is_some_and(|version| version >= OLDEST_LLD);
+    LINKERS.iter().find(new_enough).map(|name| install_step(&[name]))
 }
 
 /// QEMU's ways: a good one from the packages; else one from Debian's backports, which may have to be added; else one
@@ -492,9 +418,7 @@ fn qemu(facts: &Facts) -> Option<Vec<Step>> {
     };
     let newer_than = |oldest| {
         let fits = move |names: &&&[&'static str]| {
-            apt.packages
-                .version(names[0])
-                .is_some_and(|version| version >= oldest)
+            apt.packages.version(names[0]).is_some_and(|version| version >= oldest)
         };
         QEMUS.iter().filter(fits).map(|names| Step::Install {
             packages: names.to_vec(),
@@ -506,10 +430,7 @@ fn qemu(facts: &Facts) -> Option<Vec<Step>> {
     }
     let refresh = !apt.refreshed && untried(&Step::UpdateLists);
     if let (Some(suite), System::Debian(codename)) = (&suite, &facts.system) {
-        let install = Step::Install {
-            packages: QEMUS[0].to_vec(),
-            suite: Some(suite.clone()),
-        };
+        let install = Step::Install { packages: QEMUS[0].to_vec(), suite: Some(suite.clone()) };
         let line = apt.sources.backports(codename);
         let too_old = newer_than(OLDEST_QEMU).next().is_some();
         if apt.sources.have(suite) {
@@ -517,10 +438,7 @@ fn qemu(facts: &Facts) -> Option<Vec<Step>> {
                 return Some(vec![Step::UpdateLists, install]);
             }
         } else if let Some(line) = line.filter(|_| too_old || !refresh) {
-            let add = Step::AddSource {
-                suite: suite.clone(),
-                line,
-            };
+            let add = Step::AddSource { suite: suite.clone(), line };
             if untried(&add) {
                 return Some(vec![add, Step::UpdateLists, install]);
             }
@@ -550,10 +468,7 @@ fn by_hand(facts: &Facts, need: Need) -> String {
                 None => format!("Install rustup, then:\n    rustup target add {TARGET}"),
             };
             let newest = packages.and_then(|packages| {
-                COMPILERS
-                    .iter()
-                    .filter_map(|names| packages.version(names[0]))
-                    .max()
+                COMPILERS.iter().filter_map(|names| packages.version(names[0])).max()
             });
             if let Some(newest) = newest.filter(|newest| *newest < OLDEST_RUSTC) {
                 let _ = write!(
@@ -563,10 +478,9 @@ fn by_hand(facts: &Facts, need: Need) -> String {
             }
             text
         }
-        Need::Linker => format!(
-            "Install lld, {} or newer, so that `ld.lld` is in PATH.",
-            OLDEST_LLD.major
-        ),
+        Need::Linker => {
+            format!("Install lld, {} or newer, so that `ld.lld` is in PATH.", OLDEST_LLD.major)
+        }
         Need::Qemu => match qemu_command(&facts.system) {
             Some(command) => format!("Get QEMU with:\n    {command}"),
             None => format!(

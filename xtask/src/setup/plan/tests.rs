@@ -41,11 +41,7 @@ fn apt(candidates: &[(&str, &str)], sources: &str) -> Option<Apt> {
         format!("{name}:\n  Installed: (none)\n  Candidate: {version}\n")
     };
     let packages = Packages::parse(&candidates.iter().map(policy).collect::<String>());
-    Some(Apt {
-        packages,
-        sources: Sources::parse(sources),
-        refreshed: false,
-    })
+    Some(Apt { packages, sources: Sources::parse(sources), refreshed: false })
 }
 
 fn rustup() -> Option<String> {
@@ -72,10 +68,7 @@ fn bookworm(needs: &[Need]) -> Facts {
         ("lld-19", "1:19.1.7-3~deb12u1"),
         ("qemu-system-misc", "1:7.2+dfsg-7+deb12u18+b3"),
     ];
-    Facts {
-        apt: apt(&candidates, BOOKWORM_SOURCES),
-        ..machine(BOOKWORM, needs)
-    }
+    Facts { apt: apt(&candidates, BOOKWORM_SOURCES), ..machine(BOOKWORM, needs) }
 }
 
 const TARGET_BY_RUSTUP: &str =
@@ -107,16 +100,11 @@ fn each_machine_has_its_plan() {
         ("lld", "1:18.0-59"),
         ("qemu-system-misc", "1:8.2.2+ds-0ubuntu1"),
     ];
-    let failed = vec![Step::AddTarget {
-        toolchain: rustup().expect("there is one"),
-    }];
+    let failed = vec![Step::AddTarget { toolchain: rustup().expect("there is one") }];
     let table: [(&str, Facts, &[&str]); 13] = [
         (
             "a rustup that may download, on a machine with QEMU",
-            Facts {
-                rustup: rustup(),
-                ..machine(FEDORA, &[Need::Core])
-            },
+            Facts { rustup: rustup(), ..machine(FEDORA, &[Need::Core]) },
             &[TARGET_BY_RUSTUP],
         ),
         (
@@ -130,19 +118,12 @@ fn each_machine_has_its_plan() {
         ),
         (
             "Debian 12 with a rustup, where QEMU is missing too",
-            Facts {
-                rustup: rustup(),
-                ..bookworm(&[Need::Core, Need::Qemu])
-            },
+            Facts { rustup: rustup(), ..bookworm(&[Need::Core, Need::Qemu]) },
             &[TARGET_BY_RUSTUP, BACKPORTS, UPDATE, QEMU_OF_BACKPORTS],
         ),
         (
             "Debian 12 with a rustup that could not download",
-            Facts {
-                rustup: rustup(),
-                failed: failed.clone(),
-                ..bookworm(&[Need::Core])
-            },
+            Facts { rustup: rustup(), failed: failed.clone(), ..bookworm(&[Need::Core]) },
             &[COMPILER_OF_BOOKWORM],
         ),
         (
@@ -158,10 +139,7 @@ fn each_machine_has_its_plan() {
         ),
         (
             "Debian 12 with nothing, not even package lists",
-            Facts {
-                apt: apt(&[], BOOKWORM_SOURCES),
-                ..machine(BOOKWORM, &[Need::Core])
-            },
+            Facts { apt: apt(&[], BOOKWORM_SOURCES), ..machine(BOOKWORM, &[Need::Core]) },
             &[UPDATE, COMPILER_OF_BOOKWORM],
         ),
         (
@@ -191,15 +169,8 @@ fn each_machine_has_its_plan() {
         ),
         (
             "Debian 13",
-            Facts {
-                apt: apt(&trixie, ""),
-                ..machine(TRIXIE, &EVERYTHING)
-            },
-            &[
-                COMPILER,
-                "sudo apt-get install --no-install-recommends lld",
-                QEMU,
-            ],
+            Facts { apt: apt(&trixie, ""), ..machine(TRIXIE, &EVERYTHING) },
+            &[COMPILER, "sudo apt-get install --no-install-recommends lld", QEMU],
         ),
         (
             "Ubuntu with a rustup",
@@ -220,18 +191,10 @@ fn each_machine_has_its_plan() {
             },
             &[UPDATE, COMPILER],
         ),
-        (
-            "another Linux without a rustup",
-            machine(FEDORA, &EVERYTHING),
-            &[],
-        ),
+        ("another Linux without a rustup", machine(FEDORA, &EVERYTHING), &[]),
         (
             "rustup without the formatter and the lints",
-            Facts {
-                rustup: rustup(),
-                compiler: None,
-                ..machine(FEDORA, &[Need::Rustfmt])
-            },
+            Facts { rustup: rustup(), compiler: None, ..machine(FEDORA, &[Need::Rustfmt]) },
             &["rustup component add --toolchain stable-x86_64-unknown-linux-gnu rustfmt clippy"],
         ),
     ];
@@ -248,22 +211,12 @@ fn a_compiler_with_sources_makes_its_own_core_and_installs_nothing() {
         privilege: Privilege::None,
         ..bookworm(&[Need::Core])
     };
-    let build = Step::BuildCore {
-        compiler: compiler_with_source(),
-    };
+    let build = Step::BuildCore { compiler: compiler_with_source() };
     assert_eq!(decide(&facts), Decision::Take(build.clone()));
     // A compiler that cannot build its own library is not mended by installing it again.
-    let broken = Facts {
-        failed: vec![build],
-        forbidden: false,
-        privilege: Privilege::Root,
-        ..facts
-    };
-    assert!(
-        matches!(decide(&broken), Decision::Stop(_)),
-        "{:?}",
-        decide(&broken)
-    );
+    let broken =
+        Facts { failed: vec![build], forbidden: false, privilege: Privilege::Root, ..facts };
+    assert!(matches!(decide(&broken), Decision::Stop(_)), "{:?}", decide(&broken));
 }
 
 #[test]
@@ -273,10 +226,7 @@ fn rustup_comes_before_building() {
         with_source: Some(compiler_with_source()),
         ..machine(BOOKWORM, &[Need::Core])
     };
-    assert!(matches!(
-        decide(&facts),
-        Decision::Take(Step::AddTarget { .. })
-    ));
+    assert!(matches!(decide(&facts), Decision::Take(Step::AddTarget { .. })));
 }
 
 #[test]
@@ -288,20 +238,9 @@ fn lints_come_from_where_the_kernels_compiler_came_from() {
     };
     assert_eq!(lines(&debian), [COMPILER_OF_BOOKWORM]);
     let sysroot = PathBuf::from("/home/user/.rustup/toolchains/stable-x86_64-unknown-linux-gnu");
-    let compiler = Compiler {
-        sysroot,
-        core: Core::Own,
-        ..compiler_with_source()
-    };
-    let of_rustup = Facts {
-        compiler: Some(compiler),
-        ..debian
-    };
-    assert!(
-        matches!(plan(&of_rustup)[..], [Step::AddComponents { .. }]),
-        "{:?}",
-        plan(&of_rustup)
-    );
+    let compiler = Compiler { sysroot, core: Core::Own, ..compiler_with_source() };
+    let of_rustup = Facts { compiler: Some(compiler), ..debian };
+    assert!(matches!(plan(&of_rustup)[..], [Step::AddComponents { .. }]), "{:?}", plan(&of_rustup));
 }
 
 #[test]
@@ -326,22 +265,13 @@ fn a_release_without_backports_makes_do_with_its_own_qemu() {
 #[test]
 fn nothing_is_installed_where_that_is_forbidden() {
     let machines = [
-        Facts {
-            rustup: rustup(),
-            ..machine(FEDORA, &EVERYTHING)
-        },
-        Facts {
-            rustup: rustup(),
-            ..bookworm(&EVERYTHING)
-        },
+        Facts { rustup: rustup(), ..machine(FEDORA, &EVERYTHING) },
+        Facts { rustup: rustup(), ..bookworm(&EVERYTHING) },
         bookworm(&EVERYTHING),
         machine(TRIXIE, &EVERYTHING),
     ];
     for facts in machines {
-        let facts = Facts {
-            forbidden: true,
-            ..facts
-        };
+        let facts = Facts { forbidden: true, ..facts };
         assert!(matches!(decide(&facts), Decision::Stop(_)), "{facts:?}");
     }
 }
@@ -350,59 +280,25 @@ fn nothing_is_installed_where_that_is_forbidden() {
 fn nobody_but_root_installs_packages() {
     let facts = bookworm(&EVERYTHING);
     for (privilege, start) in [
-        (
-            Privilege::Root,
-            "env DEBIAN_FRONTEND=noninteractive apt-get ",
-        ),
-        (
-            Privilege::Sudo,
-            "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get ",
-        ),
+        (Privilege::Root, "env DEBIAN_FRONTEND=noninteractive apt-get "),
+        (Privilege::Sudo, "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get "),
     ] {
-        let facts = Facts {
-            privilege,
-            ..facts.clone()
-        };
-        let Decision::Take(step) = decide(&facts) else {
-            panic!("{privilege:?} may")
-        };
-        assert!(
-            step.show(privilege).starts_with(start),
-            "{}",
-            step.show(privilege)
-        );
-        assert!(
-            step.show(privilege).contains(" --no-remove "),
-            "{}",
-            step.show(privilege)
-        );
+        let facts = Facts { privilege, ..facts.clone() };
+        let Decision::Take(step) = decide(&facts) else { panic!("{privilege:?} may") };
+        assert!(step.show(privilege).starts_with(start), "{}", step.show(privilege));
+        assert!(step.show(privilege).contains(" --no-remove "), "{}", step.show(privilege));
     }
-    assert!(matches!(
-        decide(&Facts {
-            privilege: Privilege::None,
-            ..facts
-        }),
-        Decision::Stop(_)
-    ));
+    assert!(matches!(decide(&Facts { privilege: Privilege::None, ..facts }), Decision::Stop(_)));
     // Rustup is the user's own.
-    let own = Facts {
-        rustup: rustup(),
-        privilege: Privilege::None,
-        ..machine(FEDORA, &[Need::Core])
-    };
-    assert!(matches!(
-        decide(&own),
-        Decision::Take(Step::AddTarget { .. })
-    ));
+    let own =
+        Facts { rustup: rustup(), privilege: Privilege::None, ..machine(FEDORA, &[Need::Core]) };
+    assert!(matches!(decide(&own), Decision::Take(Step::AddTarget { .. })));
 }
 
 #[test]
 fn the_advice_is_the_commands() {
-    let forbidden = Facts {
-        rustup: rustup(),
-        forbidden: true,
-        ..bookworm(&[Need::Core, Need::Qemu])
-    };
+    let forbidden =
+        Facts { rustup: rustup(), forbidden: true, ..bookworm(&[Need::Core, Need::Qemu]) };
     let expected = format!(
         ".\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:\n    {TARGET_BY_RUSTUP}\n    \
          {BACKPORTS}\n    {UPDATE}\n    {QEMU_OF_BACKPORTS}\nWhere rustup cannot download, this does instead:\n    \
@@ -410,10 +306,7 @@ fn the_advice_is_the_commands() {
     );
     assert_eq!(advice(&forbidden), expected);
 
-    let password = Facts {
-        privilege: Privilege::None,
-        ..bookworm(&[Need::Core])
-    };
+    let password = Facts { privilege: Privilege::None, ..bookworm(&[Need::Core]) };
     let expected = format!(
         ".\nIt takes root to install it, and sudo would ask for a password. This puts it in place:\n    {COMPILER_OF_BOOKWORM}"
     );
@@ -422,34 +315,18 @@ fn the_advice_is_the_commands() {
 
 #[test]
 fn every_need_has_advice_on_every_machine() {
-    let all = [
-        Need::Core,
-        Need::Linker,
-        Need::Qemu,
-        Need::Rustfmt,
-        Need::Clippy,
-    ];
+    let all = [Need::Core, Need::Linker, Need::Qemu, Need::Rustfmt, Need::Clippy];
     let machines = [
         machine(FEDORA, &all),
         machine(MANJARO, &all),
         machine(NOBLE, &all),
-        Facts {
-            system: System::new("macos", ""),
-            ..machine("", &all)
-        },
-        Facts {
-            system: System::new("freebsd", ""),
-            ..machine("", &all)
-        },
+        Facts { system: System::new("macos", ""), ..machine("", &all) },
+        Facts { system: System::new("freebsd", ""), ..machine("", &all) },
     ];
     for facts in machines {
         let text = advice(&facts);
         for word in ["rustup target add", "lld", "rustfmt", "clippy"] {
-            assert!(
-                text.contains(word),
-                "{:?} has no advice with {word}: {text}",
-                facts.system
-            );
+            assert!(text.contains(word), "{:?} has no advice with {word}: {text}", facts.system);
         }
         assert!(
             text.to_lowercase().contains("qemu"),
