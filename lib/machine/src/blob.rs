@@ -318,24 +318,23 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The node that a walk is at, with those above it.
-pub(crate) struct Lineage<'a> {
+/// The node that a walk is at, and those above it.
+pub(crate) struct Place<'a> {
+    pub(crate) node: Node<'a>,
     tree: Tree<'a>,
     /// How many cells of the structure block come after the name of the node at each depth.
     rests: [u32; MAXIMUM_DEPTH],
-    depth: usize,
 }
 
-impl<'a> Lineage<'a> {
-    /// Before a walk's first node.
+impl<'a> Place<'a> {
+    /// At the root.
     pub(crate) fn new(tree: Tree<'a>) -> Self {
-        let (rests, depth) = ([0; MAXIMUM_DEPTH], 0);
-        Lineage { tree, rests, depth }
+        Place { node: tree.root(), tree, rests: [0; MAXIMUM_DEPTH] }
     }
 
     /// Follows the walk to its next node.
-    pub(crate) fn enter(&mut self, node: &Node<'a>) {
-        self.depth = node.depth;
+    pub(crate) fn enter(&mut self, node: Node<'a>) {
+        self.node = node;
         self.rests[node.depth] = node.properties.0.len() as u32;
     }
 
@@ -348,24 +347,24 @@ impl<'a> Lineage<'a> {
 
     /// A property of the node or else of the nearest above that has it.
     pub(crate) fn nearest(&self, property: &str) -> Option<u64> {
-        let mut depths = (0..=self.depth).rev();
+        let mut depths = (0..=self.node.depth).rev();
         depths.find_map(|depth| self.at(depth).number(property))
     }
 
     /// Whether the node and all above it may be used.
     pub(crate) fn is_enabled(&self) -> bool {
-        (0..=self.depth).all(|depth| self.at(depth).is_enabled())
+        (0..=self.node.depth).all(|depth| self.at(depth).is_enabled())
     }
 
     /// The widths in the node's `reg`.
     pub(crate) fn parent_cells(&self) -> Cells {
-        self.at(self.depth.saturating_sub(1)).child_cells()
+        self.at(self.node.depth.saturating_sub(1)).child_cells()
     }
 
     /// Where the CPU sees what the node's parent sees at `start`, through the `ranges` of each bus
     /// above (2.3.8): an empty one changes nothing, a missing one lets nothing through.
     pub(crate) fn translate(&self, start: u64, size: u64) -> Option<u64> {
-        (1..self.depth).rev().try_fold(start, |start, depth| {
+        (1..self.node.depth).rev().try_fold(start, |start, depth| {
             let bus = self.at(depth);
             let ranges = bus.property("ranges")?;
             if ranges.is_empty() {

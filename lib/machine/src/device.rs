@@ -2,7 +2,7 @@
 
 use core::num::NonZero;
 
-use crate::blob::{Lineage, Node, entries, refers, texts};
+use crate::blob::{Node, Place, entries, refers, texts};
 use crate::{Context, Machine, PhysicalRange};
 
 /// How many nodes with a known `compatible` are looked at; so damage cannot make this take long.
@@ -81,7 +81,7 @@ enum Device {
 }
 
 /// The strings that are known. A new board's devices begin here.
-const DEVICES: [(&str, Device); 18] = [
+const DEVICES: &[(&str, Device)] = &[
     ("ns16550a", Device::Uart(UartKind::Ns16550)),
     ("ns16550", Device::Uart(UartKind::Ns16550)),
     ("ns16450", Device::Uart(UartKind::Ns16550)),
@@ -123,59 +123,51 @@ const SUPERVISOR_EXTERNAL: u64 = 9;
 impl<'a> Machine<'a> {
     /// Finds the devices. Harts must be known; `stdout` is the node that the console should be.
     pub(crate) fn read_devices(&mut self, stdout: Option<Node<'a>>) {
-        let mut lineage = Lineage::new(self.tree);
+        let mut place = Place::new(self.tree);
         let mut candidates = 0;
         // A UART's interrupt can be looked up when all the controllers are known.
-        let mut uart = None;
+        let mut source = None;
         for node in self.tree.nodes() {
-            lineage.enter(&node);
+            place.enter(node);
             let mut names = texts(node.property("compatible").unwrap_or_default());
-            let Some(device) = names.find_map(Device::known_as) else {
-                continue;
-            };
+            let Some(device) = names.find_map(Device::known_as) else { continue };
             candidates += 1;
             if candidates > MAXIMUM_CANDIDATES {
                 self.warn(&node, "", None, "is one too many: left out");
                 break;
             }
-            if !lineage.is_enabled() {
+            if !place.is_enabled() {
                 continue;
             }
             let is_stdout = stdout.is_some_and(|stdout| stdout.is(&node));
             match device {
                 Device::Uart(kind) if is_stdout || self.uart.is_none() => {
-                    if let Some(described) = self.read_uart(&node, &lineage, kind) {
-                        self.uart = Some(described);
-                        uart = Some((node, interrupt_source(&node, &lineage)));
+                    if let Some(uart) = self.read_uart(&place, kind) {
+                        self.uart = Some(uart);
+                        source = Some((node, interrupt_source(&place)));
                     }
                 }
-                Device::Plic => self.read_plic(&node, &lineage),
+                Device::Plic => self.read_plic(&place),
                 Device::Exit if self.exit_device.is_none() => {
-                    self.exit_device = self.registers(&node, &lineage, 0, 4);
+                    self.exit_device = self.registers(&place, 0, 4);
                 }
                 Device::Uart(_) | Device::Exit => {}
                 Device::NotDriven => self.warn(&node, "", None, "has no driver: not used"),
             }
         }
-        if let (Some(uart), Some((node, source))) = (self.uart, uart) {
+        if let Some((node, source)) = source {
             let interrupt = self.interrupt(&node, source);
-            self.uart = Some(Uart { interrupt, ..uart });
+            self.uart = self.uart.map(|uart| Uart { interrupt, ..uart });
         }
     }
 
     /// Where the CPU sees the first entry of a node's `reg` from `offset` on, if there are at least
     /// so many bytes.
-    fn registers(
-        &mut self,
-        node: &Node<'a>,
-        lineage: &Lineage<'a>,
-        offset: u64,
-        least: u64,
-    ) -> Option<PhysicalRange> {
-        let cells = lineage.parent_cells();
+    fn registers(&mut self, place: &Place<'a>, offset: u64, least: u64) -> Option<PhysicalRange> {
+        let (node, cells) = (&place.node, place.parent_cells());
         self.check_reg(node, cells);
         let (start, size) = node.reg(cells).next()?;
-        let Some(seen) = lineage.translate(start, size) else {
+        let Some(seen) = place.translate(start, size) else {
             self.warn(node, "reg", Some(start), "is on no bus: not used");
             return None;
         };
@@ -187,27 +179,22 @@ impl<'a> Machine<'a> {
         range
     }
 
-    fn read_uart(
-        &mut self,
-        node: &Node<'a>,
-        lineage: &Lineage<'a>,
-        kind: UartKind,
-    ) -> Option<Uart<'a>> {
+    fn read_uart(&mut self, place: &Place<'a>, kind: UartKind) -> Option<Uart<'a>> {
+        let node = &place.node;
         let number = |name, default| node.number(name).unwrap_or(default);
         let (shift, width) = match kind {
             UartKind::Ns16550 => (number("reg-shift", 0), number("reg-io-width", 1)),
             UartKind::SiFive => (2, 4),
         };
         if shift > 4 || !matches!(width, 1 | 4) {
-            let problem = "or reg-io-width cannot be: not used";
-            self.warn(node, "reg-shift", Some(shift), problem);
+            self.warn(node, "reg-shift", Some(shift), "or reg-io-width cannot be: not used");
             return None;
         }
-        let offset = number("reg-offset", 0);
+        let least = kind.registers() << shift;
         Some(Uart {
             name: node.name(),
             kind,
-            registers: self.registers(node, lineage, offset, kind.registers() << shift)?,
+            registers: self.registers(place, number("reg-offset", 0), least)?,
             register_shift: shift as u8,
             access_width: width as u8,
             clock: node.nonzero("clock-frequency"),
@@ -216,17 +203,17 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn read_plic(&mut self, node: &Node<'a>, lineage: &Lineage<'a>) {
+    fn read_plic(&mut self, place: &Place<'a>) {
+        let node = &place.node;
         if self.plics.is_full() {
             return self.warn(node, "", None, "is one PLIC too many: not used");
         }
         let least = plic::FIRST_CONTEXT + plic::CONTEXT_SIZE;
-        let Some(registers) = self.registers(node, lineage, 0, least) else {
-            return;
-        };
-        let sources = node.number("riscv,ndev");
-        if !sources.is_some_and(|sources| (1..=plic::MAXIMUM_SOURCE).contains(&sources)) {
-            self.warn(node, "riscv,ndev", sources, "is not 1 to 1023");
+        let Some(registers) = self.registers(place, 0, least) else { return };
+        let found = node.number("riscv,ndev");
+        let sources = found.filter(|sources| (1..=plic::MAXIMUM_SOURCE).contains(sources));
+        if sources.is_none() {
+            self.warn(node, "riscv,ndev", found, "is not 1 to 1023: taken as 1023");
         }
         // How many contexts have their registers inside.
         let count = (registers.size() - plic::FIRST_CONTEXT) / plic::CONTEXT_SIZE;
@@ -236,9 +223,7 @@ impl<'a> Machine<'a> {
         for (number, [target, cause]) in (0..).zip(entries(contexts, [1, 1])) {
             let mut harts = self.harts.iter_mut();
             let hart = harts.find(|hart| refers(target, hart.interrupt_phandle));
-            let Some(hart) = hart.filter(|_| cause == Some(SUPERVISOR_EXTERNAL)) else {
-                continue;
-            };
+            let Some(hart) = hart.filter(|_| cause == Some(SUPERVISOR_EXTERNAL)) else { continue };
             if number >= count || hart.context.is_some() {
                 let problem = "is a context without registers, or a hart's second: left out";
                 self.warn(node, "interrupts-extended", Some(number), problem);
@@ -247,23 +232,19 @@ impl<'a> Machine<'a> {
                 hart.context = Some(Context { plic, number });
             }
         }
-        let sources = sources.unwrap_or(plic::MAXIMUM_SOURCE);
-        self.plics.push(Plic {
-            name: node.name(),
-            registers,
-            sources: sources.clamp(1, plic::MAXIMUM_SOURCE) as u16,
-            phandle: node.phandle(),
-        });
+        let sources = sources.unwrap_or(plic::MAXIMUM_SOURCE) as u16;
+        let (name, phandle) = (node.name(), node.phandle());
+        self.plics.push(Plic { name, registers, sources, phandle });
     }
 
     /// Looks up a source of interrupts in the controllers that can be driven.
     fn interrupt(&mut self, node: &Node<'a>, [parent, number]: Source) -> Option<Interrupt> {
-        for (index, plic) in (0..).zip(&self.plics) {
-            if refers(parent, plic.phandle)
+        for (plic, described) in (0..).zip(&self.plics) {
+            if refers(parent, described.phandle)
                 && let Some(number) = number.and_then(|number| u16::try_from(number).ok())
-                && (1..=plic.sources).contains(&number)
+                && (1..=described.sources).contains(&number)
             {
-                return Some(Interrupt { plic: index, number });
+                return Some(Interrupt { plic, number });
             }
         }
         self.warn(node, "interrupts", number, "is no known source: polled");
@@ -275,9 +256,9 @@ impl<'a> Machine<'a> {
 type Source = [Option<u64>; 2];
 
 /// Reads `interrupts-extended`, or `interrupts` with the nearest `interrupt-parent` (2.4.1).
-fn interrupt_source(node: &Node, lineage: &Lineage) -> Source {
-    let both = node.property("interrupts-extended");
+fn interrupt_source(place: &Place) -> Source {
+    let both = place.node.property("interrupts-extended");
     let both = both.and_then(|list| entries(list, [1, 1]).next());
-    let number = node.property("interrupts").and_then(|list| entries(list, [1]).next());
-    both.unwrap_or([lineage.nearest("interrupt-parent"), number.and_then(|[number]| number)])
+    let number = place.node.property("interrupts").and_then(|list| entries(list, [1]).next());
+    both.unwrap_or([place.nearest("interrupt-parent"), number.and_then(|[number]| number)])
 }

@@ -594,7 +594,7 @@ fn a_context_without_registers_is_left_out() {
 
 #[test]
 fn the_number_of_sources_is_from_1_to_1023() {
-    for (ndev, expected) in [(None, 1023), (Some(0), 1), (Some(1024), 1023), (Some(53), 53)] {
+    for (ndev, expected) in [(None, 1023), (Some(0), 1023), (Some(1024), 1023), (Some(53), 53)] {
         let mut tree = machine_with_uart();
         let value = ndev.map(|ndev: u32| ndev.to_be_bytes().to_vec());
         tree.at(&["soc", "plic@c000000"]).replace("riscv,ndev", value);

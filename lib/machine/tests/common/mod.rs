@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod promises;
+
 /// A node to be: its name, properties and children, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
