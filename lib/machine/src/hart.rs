@@ -115,11 +115,11 @@ impl Extensions {
 
     /// Reads an ISA string such as `rv64imafdc_zicboz_sstc1p0` (unprivileged specification, "ISA
     /// Extension Naming Conventions"): letters, then names with underscores between; any of them
-    /// may have a version, which is dropped.
+    /// may have a version, which is dropped. Old trees end the letters with `su`, for modes.
     fn from_isa(isa: &[u8]) -> Self {
-        let isa = isa.get(4..).unwrap_or_default();
+        let isa = texts(isa).next().and_then(|isa| isa.get(4..)).unwrap_or_default();
         // The first name may follow the letters without an underscore.
-        let letters_end = isa.iter().position(|byte| b"_zxZX".contains(byte));
+        let letters_end = isa.iter().position(|byte| b"_szxSZX".contains(byte));
         let (letters, names) = isa.split_at(letters_end.unwrap_or(isa.len()));
         let letters = letters.iter().map(|letter| match letter {
             b'g' | b'G' => Self::I | Self::M | Self::A | Self::F | Self::D,
@@ -134,9 +134,7 @@ impl Extensions {
     fn of(cpu: &Node) -> Self {
         match cpu.property("riscv,isa-extensions") {
             Some(list) => texts(list).map(Self::named).collect(),
-            None => {
-                cpu.text("riscv,isa").map_or(Self::empty(), |isa| Self::from_isa(isa.as_bytes()))
-            }
+            None => Self::from_isa(cpu.property("riscv,isa").unwrap_or_default()),
         }
     }
 }

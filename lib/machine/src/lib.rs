@@ -1,14 +1,15 @@
 //! What a kernel must know about its machine, read from a flattened device tree.
 //!
-//! [`Machine::discover`] takes the blob and gives one typed structure: memory, harts, timebase, interrupt controllers,
-//! UART, exit device, and what the boot loader chose. It neither panics nor hangs nor reads outside the blob, whatever
-//! the bytes are: all reading goes through checked slices, and time is linear in the blob's size but for bounded
-//! factors.
+//! [`Machine::discover`] takes the blob and gives one typed structure: memory, harts, timebase,
+//! interrupt controllers, UART, exit device, and what the boot loader chose. It neither panics nor
+//! hangs nor reads outside the blob, whatever the bytes are: all reading goes through checked
+//! slices, its stack does not grow with the tree's depth, and its time is linear in the blob's size
+//! but for bounded factors.
 //!
-//! - What a kernel cannot do without is an [`Error`] where it is missing; anything else is `None` or left out, with a
-//!   [`Warning`] that says which node, which property, and what was done instead.
-//! - Nothing is guessed from a name or a number that the tree gives another meaning: a hart's context in an interrupt
-//!   controller comes from `interrupts-extended`, an address is translated by every bus above it.
+//! - What a kernel cannot do without is an [`Error`] where it is missing; anything else is `None` or
+//!   left out, with a [`Warning`] that says which node, which property, and what was done instead.
+//! - Nothing is guessed: a hart's context in an interrupt controller comes from
+//!   `interrupts-extended`, and an address is translated by every bus above it.
 //! - Properties and nodes that are not known are not looked at.
 
 #![no_std]
@@ -46,14 +47,15 @@ pub const MAXIMUM_PLICS: usize = 4;
 /// Warnings that are kept; the others are counted.
 pub const MAXIMUM_WARNINGS: usize = 8;
 
-/// A machine as its device tree describes it. Made by [`Machine::discover`] only, so it keeps what the fields promise.
+/// A machine as its device tree describes it. Only [`Machine::discover`] makes one, so its fields
+/// are what they promise.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Machine<'a> {
     /// The root's `model`, or empty.
     pub model: &'a str,
-    /// Memory, at least one bank: sorted by address, without overlaps, those that touch within a NUMA node joined.
-    /// Addresses are the tree's, aligned to nothing.
+    /// Memory, at least one bank: sorted by address, without overlaps, those that touch within a
+    /// NUMA node joined. Addresses are the tree's, aligned to nothing.
     pub banks: ArrayVec<Bank, { MAXIMUM_BANKS + 1 }>,
     /// At least one that is enabled: sorted by id, each id once.
     pub harts: ArrayVec<Hart, MAXIMUM_HARTS>,
@@ -65,7 +67,8 @@ pub struct Machine<'a> {
     pub uart: Option<Uart<'a>>,
     /// The interrupt controllers that can be driven.
     pub plics: ArrayVec<Plic<'a>, MAXIMUM_PLICS>,
-    /// Registers of a SiFive test device: a 32-bit write of `code << 16 | 0x3333` at the start ends QEMU.
+    /// Registers of a SiFive test device: a 32-bit write of `code << 16 | 0x3333` at their start ends
+    /// QEMU.
     pub exit_device: Option<PhysicalRange>,
     /// What is wrong with the tree but does not stop a boot.
     pub warnings: ArrayVec<Warning<'a>, MAXIMUM_WARNINGS>,
@@ -82,8 +85,8 @@ const _: () = assert!(size_of::<Machine>() <= 3 * 1024);
 impl<'a> Machine<'a> {
     /// Reads a flattened device tree.
     ///
-    /// Bytes after the total size in the blob's header are not looked at. Everything is borrowed from the blob, so it
-    /// must stay in memory.
+    /// Bytes after the total size in the blob's header are not looked at. Names, texts and
+    /// reservations are borrowed from the blob.
     ///
     /// # Errors
     ///

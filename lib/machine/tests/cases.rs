@@ -334,6 +334,7 @@ fn extensions_are_read_from_either_property() {
         ("RV64IMAC_ZBA_Sstc", imac | E::ZBA | E::SSTC),
         ("rv64i2p1m2p0a2p1c2p0_zicbom1p0_svadu1p0", imac | E::ZICBOM | E::SVADU),
         ("rv64imacsu", imac),
+        ("rv64imasstc_zba", E::I | E::M | E::A | E::SSTC | E::ZBA),
         ("rv64imaczihintpause_zawrs", imac | E::ZIHINTPAUSE | E::ZAWRS),
         (
             "rv64imac_zic64b_zve64d_xventana_svinval_svnapot_svpbmt_svade",
