@@ -1,0 +1,165 @@
+//! The bitmap with its summary: where the free frames are.
+//!
+//! Level 0 are the bitmap's words. An entry of the summary's level n stands for one word of level n - 1: its bit is set if that
+//! word has a bit set. Any hart changes any word at any time, by one atomic instruction each, so a summary follows its words by a
+//! protocol of two rules:
+//!
+//! 1. Who makes a word nonzero sets its bit in the level above afterwards.
+//! 2. Who clears the bit of a word that he saw empty looks at the word again afterwards, and if it is not empty sets the bit.
+//!
+//! So when all calls have returned, the bit of every nonzero word is set. Proof: if a clearing is the last change of a bit, the look
+//! after it saw zero; a word that became nonzero later would have its bit set later still; and one that became nonzero before is
+//! seen, because a clearing that comes after the setting in the bit's order of changes (acquire) has seen all that came before
+//! the setting (release). A bit set in vain may be left over from a race; who finds one clears it, by rule 2.
+
+use core::iter;
+use core::ops::Range;
+
+use crate::atomic::{AtomicU64, Ordering};
+
+/// Levels of the summary. One word of the highest stands for 64 GiB.
+pub const LEVELS: usize = 3;
+
+/// The state of 64 frames: which are free, and which are usable at all. The latter does not change after the set-up.
+pub type Word = [AtomicU64; 2];
+
+/// All words, and which of them have a bit set.
+pub struct Bitmap<'a> {
+    pub words: &'a [Word],
+    pub summary: [&'a [AtomicU64]; LEVELS],
+}
+
+impl<'a> Bitmap<'a> {
+    /// The word `index` of `level`.
+    #[inline]
+    pub fn load(&self, level: usize, index: usize) -> u64 {
+        crate::touch();
+        let word = if level == 0 { &self.words[index][0] } else { &self.summary[level - 1][index] };
+        word.load(Ordering::Relaxed)
+    }
+
+    /// Takes the bits of `mask` out of a word, and says which of them were there to be taken.
+    pub fn take(&self, index: usize, mask: u64) -> u64 {
+        crate::touch();
+        // Acquire pairs with `put`: who takes a frame sees what its last user did as done.
+        let old = self.words[index][0].fetch_and(!mask, Ordering::Acquire);
+        if old != 0 && old & !mask == 0 {
+            self.set_empty(0, index, ());
+        }
+        old & mask
+    }
+
+    /// Puts the bits of `mask` into a word, and says which of them were there before.
+    pub fn put(&self, index: usize, mask: u64) -> u64 {
+        crate::touch();
+        let old = self.words[index][0].fetch_or(mask, Ordering::Release);
+        if old == 0 {
+            self.set_nonempty(0, index, ());
+        }
+        old & mask
+    }
+
+    /// Rule 1, for the word `index` of `level`, which has become nonzero. Returns `then`, so that it can be a caller's last call.
+    #[inline]
+    pub fn set_nonempty<T>(&self, level: usize, index: usize, then: T) -> T {
+        crate::touch();
+        let old = self.summary[level][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
+        if old == 0 && level + 1 < LEVELS {
+            self.set_nonempty_above(level + 1, index / 64, then)
+        } else {
+            then
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_nonempty_above<T>(&self, level: usize, index: usize, then: T) -> T {
+        self.set_nonempty(level, index, then)
+    }
+
+    /// Rule 2, for the word `index` of `level`, which was seen to be zero. Returns `then`, so that it can be a caller's last call.
+    #[inline]
+    pub fn set_empty<T>(&self, level: usize, index: usize, then: T) -> T {
+        crate::touch();
+        let bit = 1 << (index % 64);
+        let old = self.summary[level][index / 64].fetch_and(!bit, Ordering::AcqRel);
+        if self.load(level, index) != 0 {
+            return self.set_nonempty_above(level, index, then);
+        }
+        if old == bit && level + 1 < LEVELS {
+            self.set_empty_above(level + 1, index / 64, then)
+        } else {
+            then
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_empty_above<T>(&self, level: usize, index: usize, then: T) -> T {
+        self.set_empty(level, index, then)
+    }
+
+    /// Rule 2, for a search that was led to a word that is zero.
+    #[cold]
+    #[inline(never)]
+    pub fn clear_in_vain(&self, level: usize, index: usize) {
+        self.set_empty(level, index, ());
+    }
+
+    /// The first word from `from` on that has a bit set, with what it was then.
+    pub fn find(&self, from: usize) -> Option<(usize, u64)> {
+        // `index` is an entry of the summary's level `level`: all before it are done with.
+        let (mut level, mut index) = (0, from);
+        loop {
+            let entries = self.summary[level].len();
+            if index / 64 >= entries {
+                return None;
+            }
+            let later = self.load(level + 1, index / 64) >> (index % 64);
+            if later != 0 {
+                index += later.trailing_zeros() as usize;
+                // Down, to the first word below.
+                loop {
+                    let bits = self.load(level, index);
+                    if bits == 0 {
+                        self.clear_in_vain(level, index);
+                        index += 1;
+                        break;
+                    }
+                    if level == 0 {
+                        return Some((index, bits));
+                    }
+                    level -= 1;
+                    index = index * 64 + bits.trailing_zeros() as usize;
+                }
+            } else {
+                // Up, or along the highest level.
+                index = index / 64 + 1;
+                if level + 1 < LEVELS {
+                    level += 1;
+                } else {
+                    index *= 64;
+                }
+            }
+        }
+    }
+
+    /// A word that has a bit set, wherever the summary lags behind: looks at every word.
+    pub fn find_by_scan(&self) -> Option<(usize, u64)> {
+        (0..self.words.len()).map(|word| (word, self.load(0, word))).find(|(_, bits)| *bits != 0)
+    }
+}
+
+/// The words that a range of bits lies in, each with the mask of its bits. `bits` is not empty.
+pub fn pieces(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let mut rest = bits;
+    iter::from_fn(move || {
+        let (word, low) = (rest.start / 64, rest.start % 64);
+        let high = (rest.end.checked_sub(word * 64)?).min(64);
+        if low >= high {
+            return None;
+        }
+        rest.start = (word + 1) * 64;
+        Some((word, (u64::MAX << low) & (u64::MAX >> (64 - high))))
+    })
+}

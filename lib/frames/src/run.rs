@@ -1,0 +1,143 @@
+//! Contiguous runs of frames.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::bitmap::pieces;
+use crate::{FrameNumber, FrameRange, Frames, FreeError};
+
+impl Frames<'_> {
+    /// The first of `count` frames that follow each other, its number a multiple of `alignment` frames. `None` if there is no
+    /// such run in one bank, or others took it.
+    ///
+    /// Looks at each word with a free frame at most once, from where the last run was found, and passes over the full ones.
+    ///
+    /// # Panics
+    ///
+    /// If `count` is 0 or `alignment` no power of two.
+    pub fn allocate_run(&self, count: usize, alignment: usize) -> Option<FrameNumber> {
+        assert!(count > 0 && alignment.is_power_of_two(), "{count} frames aligned to {alignment}");
+        loop {
+            let place = self.run_place.load(Relaxed);
+            let start = self
+                .find_run(place, count, alignment)
+                .or_else(|| self.find_run(0, count, alignment))?;
+            if self.take_run(start..start + count) {
+                self.run_place.store((start + count) / 64, Relaxed);
+                return Some(self.frame(start));
+            }
+            // Another hart took a frame of it meanwhile: it has made progress.
+        }
+    }
+
+    /// Takes back `count` frames from `first` on, all of them or none: a run as it was given out, a part of one, or several, or
+    /// memory that only the boot needed ([`Setup::occupy`](crate::Setup::occupy)).
+    ///
+    /// # Errors
+    ///
+    /// If one of the frames is not in use: the error carries the first. Nothing has changed then, unless another hart frees the
+    /// same frames at the same time: then those frames are free which were in use, and one of the two calls has the error.
+    pub fn free_run(&self, first: FrameNumber, count: usize) -> Result<(), FreeError> {
+        if count == 0 {
+            return Ok(());
+        }
+        let bank = self.bank_of(first).ok_or(FreeError::Foreign(first))?;
+        if count > bank.frames.end.0 - first.0 {
+            return Err(FreeError::Foreign(bank.frames.end));
+        }
+        let bits = bank.bits(FrameRange { start: first, end: FrameNumber(first.0 + count) });
+        let at = |word: usize, mask: u64| bank.frame(word * 64 + mask.trailing_zeros() as usize);
+        for (word, mask) in pieces(bits.clone()) {
+            let [free, usable] = &self.bitmap.words[word];
+            let reserved = mask & !usable.load(Relaxed);
+            let free = mask & free.load(Relaxed);
+            let wrong = reserved | free;
+            if wrong != 0 {
+                let frame = at(word, wrong);
+                let is_reserved = reserved & wrong & wrong.wrapping_neg() != 0;
+                return Err(if is_reserved {
+                    FreeError::Reserved(frame)
+                } else {
+                    FreeError::Free(frame)
+                });
+            }
+        }
+        let mut result = Ok(());
+        for (word, mask) in pieces(bits) {
+            let before = self.bitmap.put(word, mask);
+            if before != 0 {
+                result = result.and(Err(FreeError::Free(at(word, before))));
+            }
+        }
+        result
+    }
+
+    /// Takes all bits of a range, or none.
+    fn take_run(&self, bits: Range<usize>) -> bool {
+        for (word, mask) in pieces(bits.clone()) {
+            let taken = self.bitmap.take(word, mask);
+            if taken != mask {
+                self.bitmap.put(word, taken);
+                for (word, mask) in pieces(bits.start..word * 64) {
+                    self.bitmap.put(word, mask);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A run of set bits, at the first place from the word `from` on.
+    fn find_run(&self, from: usize, count: usize, alignment: usize) -> Option<usize> {
+        // The set bits before the word that is looked at.
+        let mut run = 0..0;
+        let mut next = from;
+        while let Some((word, bits)) = self.bitmap.find(next) {
+            let base = word * 64;
+            if run.end != base {
+                run.start = base;
+            }
+            run.end = base + bits.trailing_ones() as usize;
+            if run.len() >= count {
+                let frame = self.frame(run.start).0;
+                let start = run.start + (frame.next_multiple_of(alignment) - frame);
+                if start + count <= run.end {
+                    return Some(start);
+                }
+            }
+            if bits != u64::MAX {
+                let starts = run_starts(bits, count) & aligned_bits(alignment);
+                if starts != 0 {
+                    return Some(base + starts.trailing_zeros() as usize);
+                }
+                run.start = base + 64 - bits.leading_ones() as usize;
+            }
+            run.end = base + 64;
+            next = word + 1;
+        }
+        None
+    }
+}
+
+/// The bits at which `count` set bits begin.
+fn run_starts(mut bits: u64, count: usize) -> u64 {
+    if count > 64 {
+        return 0;
+    }
+    // `bits` are those at which `length` set bits begin.
+    let mut length = 1;
+    while length < count {
+        let step = length.min(count - length);
+        bits &= bits >> step;
+        length += step;
+    }
+    bits
+}
+
+/// The bits of a word whose frames are multiples of `alignment`, as far as the word can tell.
+fn aligned_bits(alignment: usize) -> u64 {
+    match alignment {
+        0..64 => u64::MAX / ((1 << alignment) - 1),
+        _ => 0,
+    }
+}
