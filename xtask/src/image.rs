@@ -14,7 +14,15 @@ use serde::Serialize;
 
 use crate::environment::{self, Core, Environment, Lints, Mark, TARGET};
 use crate::progress;
-use crate::symbols;
+use crate::{frames, symbols};
+
+/// The unmapped gap below a boot stack. No function may move the stack pointer by more at once, because this target
+/// emits no stack probes.
+const STACK_GAP_BYTES: u64 = 4096;
+
+/// The pieces of assembly that set the stack pointer to another stack, and cannot be read as moving it by an amount.
+const SETS_STACK_POINTER: &[&str] =
+    &["_start", "kernel::trap::trap_vector", "kernel::boot::enter_other_hart"];
 
 /// The two builds from one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]
@@ -46,6 +54,8 @@ pub struct Options {
     pub source: PathBuf,
     /// Where cargo puts what it makes; not shared with another `source`.
     pub target_dir: PathBuf,
+    /// Say nothing of the build, and nothing of what the compiler warns of: for kernels that are broken on purpose.
+    pub quiet: bool,
 }
 
 impl Options {
@@ -56,6 +66,7 @@ impl Options {
             features: ["selftest", "monitor"].map(str::to_owned).to_vec(),
             source: environment::workspace(),
             target_dir: environment::target_dir().join("kernel"),
+            quiet: false,
         }
     }
 
@@ -130,10 +141,18 @@ pub fn build(environment: &Environment, options: &Options) -> Result<Image, Erro
     if inputs.made(&image.elf, &stamp) {
         return Ok(image);
     }
-    progress::step(&format!("building the kernel ({})", options.profile.name()), || {
-        compile(environment, options)?;
+    let make = || {
+        let warnings = output(&mut cargo(environment, options, &environment.cargo))?;
+        if !options.quiet && !warnings.trim().is_empty() {
+            progress::say(warnings.trim_end());
+        }
         finish(options, &image.elf)
-    })?;
+    };
+    if options.quiet {
+        make()?;
+    } else {
+        progress::step(&format!("building the kernel ({})", options.profile.name()), make)?;
+    }
     inputs.keep(&image.elf, &stamp)?;
     Ok(image)
 }
@@ -154,15 +173,6 @@ pub fn lint(
     output(&mut command)
 }
 
-/// Has cargo build the kernel crate.
-fn compile(environment: &Environment, options: &Options) -> Result<(), Error> {
-    let said = output(&mut cargo(environment, options, &environment.cargo))?;
-    if said.contains("warning") {
-        progress::say(said.trim_end());
-    }
-    Ok(())
-}
-
 /// Makes the finished image out of what cargo built, and proves it sound before it is put in place.
 fn finish(options: &Options, elf: &Path) -> Result<(), Error> {
     let built = options.target_dir.join(TARGET).join(options.profile.name()).join("kernel");
@@ -172,6 +182,8 @@ fn finish(options: &Options, elf: &Path) -> Result<(), Error> {
     let proof = |name, text: String| Error::Proof { name, text };
     symbols::insert(&built, &unproved)
         .map_err(|error| proof("the symbol table", error.to_string()))?;
+    frames::check(&unproved, STACK_GAP_BYTES, SETS_STACK_POINTER)
+        .map_err(|error| proof("the stack frames", error.to_string()))?;
     fs::rename(&unproved, elf).map_err(Error::of(elf))
 }
 

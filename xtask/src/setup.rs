@@ -160,15 +160,12 @@ fn privilege() -> Privilege {
 
 /// Takes one step. The error is what went wrong, in a line or a few.
 fn execute(step: &Step, privilege: Privilege) -> Result<(), String> {
-    progress::step(&step.purpose(), || match step {
-        Step::BuildCore { compiler } => {
+    progress::step(&step.purpose(), || match (step, step.words(privilege)) {
+        (Step::BuildCore { compiler }, _) => {
             core_library::build(compiler).map_err(|error| error.to_string())
         }
-        Step::AddSource { line, .. } => run(&step.words(privilege), Some(&format!("{line}\n"))),
-        Step::AddTarget { .. }
-        | Step::AddComponents { .. }
-        | Step::UpdateLists
-        | Step::Install { .. } => run(&step.words(privilege), None),
+        (Step::AddSource { line, .. }, Some(words)) => run(&words, Some(&format!("{line}\n"))),
+        (_, words) => run(&words.unwrap_or_default(), None),
     })
 }
 

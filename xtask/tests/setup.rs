@@ -247,7 +247,7 @@ for library in core alloc compiler_builtins; do echo > $out/lib$library-0123.rli
         format!("setup: rustup target add --toolchain stable-stand-in {TARGET}"),
         "setup: that failed: exit status: 1: error: could not download".to_owned(),
         "install --yes --no-install-recommends --no-remove rustc-web rust-web-src rust-web-clippy rustfmt-web".to_owned(),
-        "-Zbuild-std=core,alloc".to_owned(),
+        format!("setup: building core and alloc for {TARGET} with "),
         "no kernel of stand-ins".to_owned(),
     ];
     let places: Vec<Option<usize>> = order.iter().map(|part| said.find(part.as_str())).collect();

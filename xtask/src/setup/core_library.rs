@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 /// The build's arguments for cargo, in `folder`, with the sources of the compiler.
-pub(crate) fn arguments(source: &Path, folder: &Path) -> Vec<String> {
+fn arguments(source: &Path, folder: &Path) -> Vec<String> {
     let mut arguments = ["build", "--quiet", "--release", "--offline", "-Zbuild-std=core,alloc"]
         .map(str::to_owned)
         .to_vec();

@@ -10,7 +10,6 @@ use crate::environment::{
     Compiler, Need, OLDEST_LLD, OLDEST_QEMU, OLDEST_RUSTC, PREFERRED_QEMU, TARGET,
 };
 use crate::qemu::quoted;
-use crate::setup::core_library;
 use crate::setup::packages::{Packages, Sources};
 
 /// The file that setup adds to the machine's package sources, where it needs one.
@@ -175,28 +174,22 @@ impl Step {
         }
     }
 
-    /// The command, word by word, as this process runs it.
-    pub fn words(&self, privilege: Privilege) -> Vec<String> {
+    /// The command, word by word, as this process runs it. `None` for what setup does itself.
+    pub fn words(&self, privilege: Privilege) -> Option<Vec<String>> {
+        let mut words = Vec::new();
+        let mut add = |more: &[&str]| words.extend(more.iter().map(|&word| word.to_owned()));
+        if self.takes_root() && privilege == Privilege::Sudo {
+            add(&["sudo", "-n"]);
+        }
         let apt =
             ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"];
-        let mut words: Vec<String> = if privilege == Privilege::Sudo && self.takes_root() {
-            ["sudo", "-n"].map(str::to_owned).to_vec()
-        } else {
-            Vec::new()
-        };
-        let mut add = |more: &[&str]| words.extend(more.iter().map(|&word| word.to_owned()));
         match self {
+            Step::BuildCore { .. } => return None,
             Step::AddTarget { toolchain } => {
                 add(&["rustup", "target", "add", "--toolchain", toolchain, TARGET])
             }
             Step::AddComponents { toolchain } => {
                 add(&["rustup", "component", "add", "--toolchain", toolchain, "rustfmt", "clippy"]);
-            }
-            Step::BuildCore { compiler } => {
-                let rustc = format!("RUSTC={}", compiler.rustc.display());
-                add(&["env", "RUSTC_BOOTSTRAP=1", &rustc, "cargo"]);
-                let source = compiler.library_source().unwrap_or_default();
-                words.extend(core_library::arguments(&source, std::path::Path::new(".")));
             }
             Step::AddSource { .. } => add(&["tee", SOURCE_FILE]),
             Step::UpdateLists => {
@@ -213,34 +206,38 @@ impl Step {
                 add(packages);
             }
         }
-        words
+        Some(words)
     }
 
-    /// The command as a line for a shell, as this process runs it.
+    /// What is shown before it is done: the command as a line for a shell, as this process runs it.
     pub fn show(&self, privilege: Privilege) -> String {
-        self.line(&self.words(privilege))
+        match (self, self.words(privilege)) {
+            (Step::BuildCore { compiler }, _) => {
+                format!("building core and alloc for {TARGET} with {}", compiler.rustc.display())
+            }
+            (_, words) => self.line(&words.unwrap_or_default()),
+        }
     }
 
-    /// The command as a line for a person to paste.
-    fn for_people(&self) -> String {
-        let words = match self {
-            Step::UpdateLists => ["sudo", "apt-get", "update"].map(str::to_owned).to_vec(),
+    /// The command as a line for a person to paste. `None` for what setup does itself.
+    fn for_people(&self) -> Option<String> {
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |more: &[&str]| words.extend(more.iter().map(|&word| word.to_owned()));
+        match self {
+            Step::UpdateLists => add(&["sudo", "apt-get", "update"]),
+            Step::AddSource { .. } => add(&["sudo", "tee", SOURCE_FILE]),
             Step::Install { packages, suite } => {
-                let mut words = ["sudo", "apt-get", "install", "--no-install-recommends"]
-                    .map(str::to_owned)
-                    .to_vec();
-                words.extend(
-                    suite.iter().flat_map(|suite| ["--target-release".to_owned(), suite.clone()]),
-                );
-                words.extend(packages.iter().map(|&package| package.to_owned()));
-                words
+                add(&["sudo", "apt-get", "install", "--no-install-recommends"]);
+                if let Some(suite) = suite {
+                    add(&["--target-release", suite]);
+                }
+                add(packages);
             }
-            Step::AddSource { .. } => ["sudo", "tee", SOURCE_FILE].map(str::to_owned).to_vec(),
             Step::AddTarget { .. } | Step::AddComponents { .. } | Step::BuildCore { .. } => {
-                self.words(Privilege::None)
+                words = self.words(Privilege::None)?;
             }
-        };
-        self.line(&words)
+        }
+        Some(self.line(&words))
     }
 
     fn line(&self, words: &[String]) -> String {
@@ -291,10 +288,8 @@ pub fn advice(facts: &Facts) -> String {
     let mut text = String::new();
     let steps = plan(facts);
     let people = |steps: &[Step]| {
-        // The core library is built by the next run; nobody needs to type that.
-        let lines: Vec<String> =
-            steps.iter().filter(|step| step.installs()).map(Step::for_people).collect();
-        lines.iter().map(|line| format!("\n    {line}")).collect::<String>()
+        let lines = steps.iter().filter_map(Step::for_people);
+        lines.map(|line| format!("\n    {line}")).collect::<String>()
     };
     if !steps.is_empty() {
         text.push_str(match () {

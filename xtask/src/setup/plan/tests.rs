@@ -85,7 +85,7 @@ const QEMU_OF_UBUNTU: &str =
     "sudo apt-get install --no-install-recommends qemu-system-misc opensbi";
 
 fn lines(facts: &Facts) -> Vec<String> {
-    plan(facts).iter().map(Step::for_people).collect()
+    plan(facts).iter().filter_map(Step::for_people).collect()
 }
 
 #[test]
