@@ -328,3 +328,162 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         unsafe { command.pre_exec(ask) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::environment::{Compiler, Core, Version};
+
+    /// An environment whose QEMU is a shell script, and the folder that it lies in.
+    fn stand_in(script: &str) -> (Environment, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("there is room");
+        let program = folder.path().join("qemu");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script can be written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
+            .expect("it can be made executable");
+        let version = Version::new(1, 0, 0);
+        let compiler = Compiler {
+            rustc: PathBuf::new(),
+            description: String::new(),
+            version,
+            host: String::new(),
+            sysroot: PathBuf::new(),
+            core: Core::Absent,
+        };
+        let qemu = Qemu { program, description: String::new(), version, firmware: None };
+        (Environment { cargo: PathBuf::new(), compiler, linker: None, qemu }, folder)
+    }
+
+    fn boot() -> Boot {
+        Boot { timeout: Duration::from_millis(200), ..Boot::new("/nowhere/kernel") }
+    }
+
+    #[test]
+    fn an_outcome_is_all_that_was_said_and_how_it_ended() {
+        let (environment, _folder) = stand_in("echo console; echo complaint >&2; exit 3");
+        let mut seen = Vec::new();
+        let outcome = boot().run_watched(&environment, |piece| {
+            seen.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        });
+        let outcome = outcome.expect("it starts");
+        assert_eq!(
+            (outcome.output.as_str(), outcome.messages.as_str()),
+            ("console\n", "complaint\n")
+        );
+        assert_eq!(outcome.exit, Exit::Code(3));
+        assert_eq!(seen, b"console\n");
+    }
+
+    #[test]
+    fn input_is_typed_at_once() {
+        let (environment, _folder) = stand_in("cat");
+        // More than a pipe holds, so that reading and writing have to go on side by side.
+        let input = vec![b'x'; 1 << 20];
+        let boot = Boot { input: Some(input.clone()), timeout: Boot::TIMEOUT, ..boot() };
+        let outcome = boot.run(&environment).expect("it starts");
+        assert!(outcome.output.as_bytes() == input, "{} bytes came back", outcome.output.len());
+    }
+
+    #[test]
+    fn a_signal_is_not_an_exit_code() {
+        let (environment, _folder) = stand_in("kill -9 $$");
+        assert_eq!(boot().run(&environment).expect("it starts").exit, Exit::Signal(9));
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_however_deaf_it_is() {
+        let (environment, folder) = stand_in(
+            "echo begun; echo $$ > \"${0%/*}/pid\"; trap '' TERM INT; while :; do :; done",
+        );
+        let outcome = boot().run(&environment).expect("it starts");
+        assert!(matches!(outcome.exit, Exit::TimedOut { .. }), "{:?}", outcome.exit);
+        assert_eq!(outcome.output, "begun\n");
+        let pid = fs::read_to_string(folder.path().join("pid")).expect("it said its id");
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "process {pid} is still there");
+    }
+
+    #[test]
+    fn a_watcher_that_has_seen_enough_ends_the_waiting() {
+        let (environment, _folder) = stand_in("echo 'this boot never ends'; exec sleep 1000");
+        let boot = Boot { timeout: Duration::from_secs(1000), ..boot() };
+        let outcome =
+            boot.run_watched(&environment, |_| ControlFlow::Break(())).expect("it starts");
+        assert!(matches!(outcome.exit, Exit::TimedOut { .. }), "{:?}", outcome.exit);
+        assert!(outcome.duration < boot.timeout, "{:?}", outcome.duration);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn qemu_dies_with_xtask() {
+        const FOLDER: &str = "OS16_TEST_QEMU_DIES";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            // This is the process that is going to be killed.
+            let (mut environment, _unused) = stand_in("");
+            environment.qemu.program = Path::new(&folder).join("qemu");
+            let boot = Boot { timeout: Boot::TIMEOUT, ..boot() };
+            panic!("it ended by itself: {:?}", boot.run(&environment));
+        }
+        let (_, folder) = stand_in(
+            "echo $$ > \"${0%/*}/new\"; mv \"${0%/*}/new\" \"${0%/*}/pid\"; exec sleep 1000",
+        );
+        let this_test = ["--exact", "qemu::tests::qemu_dies_with_xtask", "--nocapture"];
+        let mut xtask = Command::new(std::env::current_exe().expect("tests are a program"));
+        xtask
+            .args(this_test)
+            .env(FOLDER, folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut xtask = xtask.spawn().expect("it starts");
+        let pid = loop {
+            match fs::read_to_string(folder.path().join("pid")) {
+                Ok(pid) => break pid,
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+            assert_eq!(
+                xtask.try_wait().expect("it is a child"),
+                None,
+                "xtask ended before QEMU began"
+            );
+        };
+        xtask.kill().expect("it can be killed");
+        xtask.wait().expect("it is a child");
+        let qemu = Path::new("/proc").join(pid.trim()).join("cmdline");
+        // A process that is dead and not yet reaped has no command line.
+        let lives = || fs::read(&qemu).is_ok_and(|line| !line.is_empty());
+        let end = Instant::now() + Boot::TIMEOUT;
+        while lives() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!lives(), "process {pid} is still there");
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted() {
+        let boot = Boot {
+            append: "test only=frame::*".to_owned(),
+            icount: true,
+            harts: 4,
+            cpu: Some("rv64,sstc=off".to_owned()),
+            ..Boot::new("/with space/kernel")
+        };
+        assert_eq!(
+            boot.command_line(),
+            "qemu-system-riscv64 -machine virt -cpu rv64,sstc=off -smp 4 -m 128M -icount shift=0,sleep=off \
+             -display none -no-reboot -bios default -kernel '/with space/kernel' -append 'test only=frame::*' \
+             -serial mon:stdio"
+        );
+    }
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
+        for (word, expected) in
+            [("plain", "plain"), ("", "''"), ("two words", "'two words'"), ("it's", r"'it'\''s'")]
+        {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+}
