@@ -46,6 +46,11 @@ impl Walk {
         walk
     }
 
+    /// The frame pointer that the walk has come to: zero once it has reached the entry.
+    pub fn frame_pointer(&self) -> usize {
+        self.frame_pointer
+    }
+
     fn follow(&mut self, from: Step) -> Option<Step> {
         let frame_pointer = self.frame_pointer;
         if frame_pointer == 0 || !frame_pointer.is_multiple_of(8) || self.steps == STEPS {

@@ -33,14 +33,13 @@ impl Unlocked {
         if let Some(uart) = UART.get() {
             return uart.send(byte);
         }
-        match FIRMWARE.load(Ordering::Relaxed) {
-            DEBUG_CONSOLE => {
-                if sbi::debug_console_write(byte).is_err() {
-                    sbi::legacy_console_write(byte);
-                }
-            }
-            LEGACY => sbi::legacy_console_write(byte),
-            _ => {}
+        let left_over = match FIRMWARE.load(Ordering::Relaxed) {
+            NOTHING => false,
+            DEBUG_CONSOLE => sbi::debug_console_write(byte).is_err(),
+            _ => true,
+        };
+        if left_over {
+            sbi::legacy_console_write(byte);
         }
     }
 }

@@ -4,6 +4,15 @@
 
 #![no_std]
 #![no_main]
+#![cfg_attr(
+    not(all(feature = "selftest", feature = "monitor")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "self-tests and monitor look at more than the kernel itself does"
+    )
+)]
 
 mod address;
 mod backtrace;

@@ -104,11 +104,6 @@ macro_rules! recovery {
 
 pub(crate) use recovery;
 
-unsafe extern "C" {
-    /// The instruction after the call of the execution probe: as a return address it tells that a fetch fault is the probe's.
-    static probe_execute_return: u8;
-}
-
 #[unsafe(naked)]
 extern "C" fn read_u64(address: usize) -> Outcome {
     naked_asm!("li a1, 0", "1: ld a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
@@ -129,21 +124,31 @@ extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
     naked_asm!("mv a2, a1", "li a1, 0", "1: sb a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
+/// Where the call in [`execute_at`] returns to, from its beginning.
+const EXECUTE_RETURN: usize = 24;
+
 #[unsafe(naked)]
 extern "C" fn execute_at(address: usize) -> Outcome {
     naked_asm!(
-        "addi    sp, sp, -16",
-        "sd      ra, 8(sp)",
-        "sd      s0, 0(sp)",
-        "addi    s0, sp, 16",
-        "li      a1, 0",
-        "jalr    ra, (a0)",
-        ".globl  probe_execute_return",
-        "probe_execute_return:",
-        "ld      ra, 8(sp)",
-        "ld      s0, 0(sp)",
-        "addi    sp, sp, 16",
-        "ret",
+        "
+        .option push
+        .option norvc                   # the return must be where the handler looks for it
+    1:  addi    sp, sp, -16
+        sd      ra, 8(sp)
+        sd      s0, 0(sp)
+        addi    s0, sp, 16
+        li      a1, 0
+        jalr    ra, (a0)
+    2:  ld      ra, 8(sp)
+        ld      s0, 0(sp)
+        addi    sp, sp, 16
+        ret
+        .option pop
+        .if     2b - 1b != {execute_return}
+        .error  \"the execution probe returns elsewhere\"
+        .endif
+        ",
+        execute_return = const EXECUTE_RETURN,
     )
 }
 
@@ -153,7 +158,7 @@ fn recoveries() -> &'static [Recovery] {
 
 /// If this trap is a probe's, makes the probe return the fault and says so.
 pub fn recover(frame: &mut TrapFrame, cause: Cause) -> bool {
-    let execute_return = (&raw const probe_execute_return).addr();
+    let execute_return = execute_at as *const () as usize + EXECUTE_RETURN;
     let (resume, tells) = match cause.code {
         code::FETCH_ACCESS | code::FETCH_PAGE | code::ILLEGAL => {
             // The probe calls the address in a0, and nobody else's calls return to it.

@@ -104,12 +104,14 @@ fn a_backtrace_ends_where_the_entry_began() -> Outcome {
     let frame_pointer: usize;
     // SAFETY: reads a register: the frame pointer of this function.
     unsafe { core::arch::asm!("mv {}, s0", out(reg) frame_pointer) };
+    let mut walk = Walk::above(frame_pointer);
     let mut functions = 0;
     let mut last = None;
-    for step in Walk::above(frame_pointer) {
+    for step in walk.by_ref() {
         functions += 1;
         last = symbols::return_site(step.address());
     }
+    ensure_eq!(walk.frame_pointer(), 0);
     ensure!(functions >= 3, "the walk had {functions} steps");
     let last = last.map(|location| location.symbol.name);
     ensure!(last.is_some_and(|name| name.contains("boot_hart_main")), "the walk ended in {last:?}");

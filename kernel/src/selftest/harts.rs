@@ -52,6 +52,22 @@ fn harts_that_call_each_other_do_not_wait_for_ever() -> Outcome {
     Ok(())
 }
 
+self_test!(claim 15, harts 3, harts_that_ask_the_same_hart_are_both_served);
+fn harts_that_ask_the_same_hart_are_both_served() -> Outcome {
+    const CALLS: usize = 1_000;
+    const ASKED: CpuNumber = CpuNumber(2);
+    fn ask(calls: usize) {
+        for _ in 0..calls {
+            hart::call(ASKED, add, 1).expect("CPU 2 is up");
+        }
+    }
+    SUM.store(0, Ordering::Relaxed);
+    let called = hart::call_while(CpuNumber(1), ask, CALLS, || ask(CALLS));
+    ensure!(called.is_ok(), "CPU 1 does not answer: {called:?}");
+    ensure_eq!(SUM.load(Ordering::Relaxed), 2 * CALLS);
+    Ok(())
+}
+
 self_test!(claim 15, quick, a_call_to_a_hart_that_is_not_up_is_an_error);
 fn a_call_to_a_hart_that_is_not_up_is_an_error() -> Outcome {
     let outcome = hart::call(CpuNumber(hart::MAX_CPUS), add, 1);

@@ -1,10 +1,11 @@
 //! The trap vector.
 
-use super::{Outcome, ensure, ensure_eq, self_test};
+use super::{Ended, Outcome, ensure, ensure_eq, self_test};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::AtomicU64;
 
-use crate::probe::recovery;
+use crate::probe::{self, recovery};
+use crate::symbols;
 use crate::trap::Cause;
 
 self_test!(claim 17, quick, a_trap_keeps_every_register);
@@ -122,5 +123,29 @@ fn causes_are_named_as_the_specification_does() -> Outcome {
     ensure_eq!(Cause { code: 15, value: 0 }.name(), "store page fault");
     ensure_eq!(Cause { code: 1 << 63 | 5, value: 0 }.name(), "timer interrupt");
     ensure_eq!(Cause { code: 1 << 63 | 77, value: 0 }.name(), "unknown trap");
+    Ok(())
+}
+
+self_test!(claim 18, the_trap_return_has_an_instruction_that_breaks_reservations);
+fn the_trap_return_has_an_instruction_that_breaks_reservations() -> Outcome {
+    // QEMU breaks reservations at every trap by itself, so the instruction's effect cannot be seen there.
+    const STORE_CONDITIONAL: u32 = 0b00011 << 27 | 2 << 15 | 3 << 12 | 0x2f; // sc.d zero, zero, (sp)
+    const RETURN: u32 = 0x1020_0073; // sret
+    let Some(vector) = symbols::by_name("kernel::trap::trap_vector") else {
+        return Err(Ended::Skipped("the image has no symbols"));
+    };
+    let words = (0..vector.size as usize)
+        .step_by(2)
+        .map(|offset| probe::read(vector.address as usize + offset).map_or(0, |word| word as u32));
+    let mut broken = false;
+    let mut returns = 0;
+    for word in words {
+        broken |= word == STORE_CONDITIONAL;
+        if word == RETURN {
+            ensure!(broken, "the vector returns without breaking a reservation");
+            returns += 1;
+        }
+    }
+    ensure_eq!(returns, 1);
     Ok(())
 }
