@@ -11,9 +11,9 @@
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 
-use crate::address::{PAGE, PhysicalAddress};
-use crate::hart::{self, HARTS, Hart, STACK_BYTES};
-use crate::vm;
+use crate::hart::{self, HARTS, Hart, StackKind};
+use crate::stack::STACK_BYTES;
+use crate::vm::{self, PAGE};
 
 /// What one hart needs to enter: physical addresses of nothing, all of it virtual or ready for a CSR. Read with the
 /// MMU off, by the entry of that hart.
@@ -35,7 +35,7 @@ impl StartRecord {
         StartRecord {
             satp: riscv::register::satp::read().bits(),
             image_offset: vm::image_offset(),
-            stack_top: hart.boot_stack().end,
+            stack_top: hart.stack(StackKind::Entry).end,
             hart: core::ptr::from_ref(hart).addr(),
         }
     }
@@ -43,7 +43,7 @@ impl StartRecord {
 
 /// The physical address at which the firmware starts another hart, with a [`StartRecord`]'s physical address as the
 /// opaque value.
-pub fn other_hart_entry() -> PhysicalAddress {
+pub fn other_hart_entry() -> usize {
     vm::physical_of_image(enter_other_hart as *const () as usize)
 }
 
@@ -58,9 +58,6 @@ const READ_WRITE: usize = 0b1100_0111;
 /// Byte offsets of root entries.
 const KERNEL_ROOT_OFFSET: usize = vm::KERNEL_ROOT_INDEX * 8;
 const DIRECT_MAP_ROOT_OFFSET: usize = vm::DIRECT_MAP_ROOT_INDEX * 8;
-
-/// The highest GiB of physical addresses whose device tree the direct map can show (the tree may reach into the next).
-const LAST_TREE_GIB: usize = vm::DIRECT_MAP_GIBS - 2;
 
 /// The word of the boot lottery. It lies in `.data`: the winner clears `.bss`, and a word there would be won twice.
 #[unsafe(link_section = ".data.boot_lottery")]
@@ -181,20 +178,30 @@ extern "C" fn _start() -> ! {
         add     t0, t0, s3
         sd      t2, (t0)
 
-        # The device tree, readable in the direct map: its GiB, and the next in case it reaches over.
+        # The device tree, to be read in the direct map: its 2 MiB, and the next in case it reaches over.
         srli    t0, a1, 30
-        li      t1, {last_tree_gib}
-        bgtu    t0, t1, 4f
-        slli    t2, t0, 28
-        ori     t2, t2, {read_only}
+        li      t1, {direct_map_gibs}
+        bgeu    t0, t1, 4f
+        mv      s1, s2                  # behind the image's tables: the middle table of this GiB
         slli    t0, t0, 3
         add     t0, t0, s3
         li      t1, {direct_map_root_offset}
         add     t0, t0, t1
+        srli    t2, s1, 2
+        ori     t2, t2, 1
         sd      t2, (t0)
-        li      t1, 1 << 28
-        add     t2, t2, t1
-        sd      t2, 8(t0)
+        srli    t0, a1, 21
+        andi    t1, t0, 511
+        slli    t2, t0, 19
+        ori     t2, t2, {read_only}
+        slli    t3, t1, 3
+        add     t3, t3, s1
+        sd      t2, (t3)
+        li      t0, 511
+        beq     t1, t0, 4f
+        li      t0, 1 << 19
+        add     t2, t2, t0
+        sd      t2, 8(t3)
 
     4:  lla     a2, __text_start        # third argument: where the image was loaded
         lla     t1, 8f
@@ -229,7 +236,7 @@ extern "C" fn _start() -> ! {
         image_middle_offset = const vm::KERNEL_MIDDLE_INDEX * 8,
         kernel_root_offset = const KERNEL_ROOT_OFFSET,
         direct_map_root_offset = const DIRECT_MAP_ROOT_OFFSET,
-        last_tree_gib = const LAST_TREE_GIB,
+        direct_map_gibs = const vm::DIRECT_MAP_BYTES >> 30,
         satp_sv39 = const vm::SATP_SV39,
         trap_vector = sym crate::trap::trap_vector,
         harts = sym HARTS,
@@ -266,9 +273,9 @@ extern "C" fn enter_other_hart() -> ! {
 
 /// The first Rust of the boot hart.
 extern "C" fn boot_hart_main(hart_id: usize, device_tree: usize, loaded_at: usize) -> ! {
-    vm::set_image_base(PhysicalAddress(loaded_at));
+    vm::set_image_base(loaded_at);
     hart::settle_boot_hart(hart_id);
-    crate::kernel_main(PhysicalAddress(device_tree))
+    crate::kernel_main(device_tree)
 }
 
 /// A trap before paging is on: nothing can be reported from here but that it happened.

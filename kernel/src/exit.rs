@@ -7,7 +7,6 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::address::VirtualAddress;
 use crate::console::{self, println};
 use crate::{boot, hart, interrupts, sbi};
 
@@ -46,8 +45,8 @@ impl Failure {
 }
 
 /// Uses the exit device whose register is mapped at `register` (invariant MMIO-1).
-pub fn use_device(register: VirtualAddress) {
-    REGISTER.store(register.0, Ordering::Relaxed);
+pub fn use_device(register: usize) {
+    REGISTER.store(register, Ordering::Relaxed);
 }
 
 /// Makes this hart the one that decides the verdict. The others that try stay here for good, so that hart 0 cannot pass while

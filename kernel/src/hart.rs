@@ -14,17 +14,15 @@ use machine::{HartId, Machine};
 use protocols::{Arrival, Letter, Mailbox};
 use riscv::register::{sie, sip, time};
 
-use crate::address::PAGE;
 use crate::boot::{self, StartRecord};
 use crate::console::println;
 use crate::interrupts::{self, Masked};
-use crate::{sbi, vm};
+use crate::sbi::{self, HartGroup};
+use crate::stack::{self, STACK_BYTES, Stack};
+use crate::vm::{self, PAGE};
 
 /// Harts that the kernel has room for.
 pub const MAX_CPUS: usize = 8;
-
-/// Bytes of every stack.
-pub const STACK_BYTES: usize = 16 * 1024;
 
 /// How long a started hart is waited for, in seconds. It needs microseconds; a starved host may take longer.
 const ARRIVAL_SECONDS: u64 = 30;
@@ -49,6 +47,8 @@ pub struct Hart {
     pub emergency_top: AtomicUsize,
     /// Reports begun on this hart: a second one is a fault in the first.
     pub reports: AtomicUsize,
+    /// Lowest address of the stack it entered on.
+    entry_low: AtomicUsize,
     /// The firmware's name for it.
     id: AtomicUsize,
     /// Guards alive that mask interrupts.
@@ -59,6 +59,7 @@ pub struct Hart {
     pub ipis: AtomicUsize,
     mailbox: Mailbox,
     arrival: Arrival,
+    frame_cache: frames::Cache,
     start: UnsafeCell<StartRecord>,
 }
 
@@ -78,33 +79,29 @@ pub struct StackPair {
     emergency: [u8; STACK_BYTES],
 }
 
-/// The stacks that harts enter on, by CPU number.
+/// The stacks that the boot hart enters on. The other harts' are allocated.
 #[repr(transparent)]
-pub struct BootStacks([UnsafeCell<StackPair>; MAX_CPUS]);
+pub struct BootStacks(UnsafeCell<StackPair>);
 
-// SAFETY: each pair is used by one hart alone, as its stack; nothing makes references into it (invariant STACK-1).
+// SAFETY: one hart alone uses it, as its stacks; nothing makes references into it (invariant STACK-1).
 unsafe impl Sync for BootStacks {}
 
-/// The stacks of all harts. Zero bytes: they lie in `.bss`.
-pub static BOOT_STACKS: BootStacks = BootStacks(
-    [const {
-        UnsafeCell::new(StackPair {
-            guard: [0; PAGE],
-            stack: [0; STACK_BYTES],
-            emergency_guard: [0; PAGE],
-            emergency: [0; STACK_BYTES],
-        })
-    }; MAX_CPUS],
-);
+/// The boot hart's stacks. Zero bytes: they lie in `.bss`.
+pub static BOOT_STACKS: BootStacks = BootStacks(UnsafeCell::new(StackPair {
+    guard: [0; PAGE],
+    stack: [0; STACK_BYTES],
+    emergency_guard: [0; PAGE],
+    emergency: [0; STACK_BYTES],
+}));
 
-/// From the beginning of a pair to the top of its first stack.
+/// From the beginning of the pair to the top of its first stack.
 pub const STACK_TOP_OFFSET: usize = core::mem::offset_of!(StackPair, emergency_guard);
 
 /// A stack of a hart, as reports name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StackKind {
     /// The one it entered on.
-    Boot,
+    Entry,
     /// The one its trap vector flees to.
     Emergency,
 }
@@ -115,12 +112,14 @@ impl Hart {
             stack_low: AtomicUsize::new(0),
             emergency_top: AtomicUsize::new(0),
             reports: AtomicUsize::new(0),
+            entry_low: AtomicUsize::new(0),
             id: AtomicUsize::new(0),
             masks: AtomicUsize::new(0),
             interrupts_were_on: AtomicBool::new(false),
             ipis: AtomicUsize::new(0),
             mailbox: Mailbox::new(),
             arrival: Arrival::new(),
+            frame_cache: frames::Cache::new(),
             start: UnsafeCell::new(StartRecord::EMPTY),
         }
     }
@@ -137,31 +136,35 @@ impl Hart {
         HartId(self.id.load(Ordering::Relaxed) as u64)
     }
 
-    fn stack(&self, kind: StackKind) -> Range<usize> {
-        let pair = BOOT_STACKS.0[self.cpu().0].get().addr();
-        let low = pair
-            + match kind {
-                StackKind::Boot => core::mem::offset_of!(StackPair, stack),
-                StackKind::Emergency => core::mem::offset_of!(StackPair, emergency),
-            };
-        low..low + STACK_BYTES
-    }
-
-    /// The stack it entered on.
-    pub fn boot_stack(&self) -> Range<usize> {
-        self.stack(StackKind::Boot)
-    }
-
-    /// The stack its trap vector flees to.
-    pub fn emergency_stack(&self) -> Range<usize> {
-        self.stack(StackKind::Emergency)
+    /// One of its stacks; where it has none yet, at address 0.
+    pub fn stack(&self, kind: StackKind) -> Range<usize> {
+        let low = match kind {
+            StackKind::Entry => self.entry_low.load(Ordering::Relaxed),
+            StackKind::Emergency => {
+                self.emergency_top.load(Ordering::Relaxed).wrapping_sub(STACK_BYTES)
+            }
+        };
+        low..low.wrapping_add(STACK_BYTES)
     }
 
     /// Lets the trap vector know its stacks and gives the hart its id. Before this, a trap on it cannot be survived.
-    fn settle(&self, id: HartId) {
+    fn settle(&self, id: HartId, entry_low: usize, emergency_low: usize) {
         self.id.store(id.0 as usize, Ordering::Relaxed);
-        self.stack_low.store(self.boot_stack().start, Ordering::Relaxed);
-        self.emergency_top.store(self.emergency_stack().end, Ordering::Relaxed);
+        self.entry_low.store(entry_low, Ordering::Relaxed);
+        self.stack_low.store(entry_low, Ordering::Relaxed);
+        self.emergency_top.store(emergency_low + STACK_BYTES, Ordering::Relaxed);
+    }
+
+    /// If a trap frame lies on the emergency stack for the first time, makes that the stack that later frames must fit, and
+    /// gives the bottom of the stack on which this one did not. There is no way back.
+    pub fn settle_on_emergency_stack(&self, frame: usize) -> Option<usize> {
+        let emergency = self.stack(StackKind::Emergency);
+        let left = self.stack_low.load(Ordering::Relaxed);
+        if !emergency.contains(&frame) || left == emergency.start {
+            return None;
+        }
+        self.stack_low.store(emergency.start, Ordering::Relaxed);
+        Some(left)
     }
 
     /// One more guard masks interrupts.
@@ -232,22 +235,26 @@ pub fn by_cpu(cpu: CpuNumber) -> Option<&'static Hart> {
     HARTS.get(cpu.0).filter(|hart| hart.arrival.has_arrived())
 }
 
-/// The pages that must not be mapped: the first below each boot stack and below each emergency stack.
-pub fn boot_stack_guards() -> impl Iterator<Item = usize> {
-    HARTS
-        .iter()
-        .flat_map(|hart| [hart.boot_stack().start - PAGE, hart.emergency_stack().start - PAGE])
+/// A cache of frames for this hart. Any hart may use any: it does not matter if the caller moves to another meanwhile.
+pub fn frame_cache() -> &'static frames::Cache {
+    &of_this_cpu().frame_cache
 }
 
-/// The stack that `address` lies in, or, as the second, the guard page below one.
+/// The pages of the image that must not be mapped: the first below each of the boot hart's stacks.
+pub fn boot_stack_guards() -> [usize; 2] {
+    [StackKind::Entry, StackKind::Emergency].map(|kind| HARTS[0].stack(kind).start - PAGE)
+}
+
+/// The stack that `address` lies in or below.
 pub fn stack_at(address: usize) -> Option<(&'static Hart, StackKind, Part)> {
     for hart in &HARTS {
-        for kind in [StackKind::Boot, StackKind::Emergency] {
+        for kind in [StackKind::Entry, StackKind::Emergency] {
             let stack = hart.stack(kind);
+            let gap = if vm::STACKS.contains(&stack.start) { stack::GAP_BYTES } else { PAGE };
             if stack.contains(&address) {
                 return Some((hart, kind, Part::Stack));
             }
-            if (stack.start - PAGE..stack.start).contains(&address) {
+            if (stack.start.saturating_sub(gap)..stack.start).contains(&address) {
                 return Some((hart, kind, Part::Guard));
             }
         }
@@ -255,18 +262,42 @@ pub fn stack_at(address: usize) -> Option<(&'static Hart, StackKind, Part)> {
     None
 }
 
+/// Calls `act` with every other hart that is up, in groups as the firmware takes them.
+pub fn each_group_of_others<E>(mut act: impl FnMut(HartGroup) -> Result<(), E>) -> Result<(), E> {
+    const IDS: usize = usize::BITS as usize;
+    let masked = interrupts::mask();
+    let is_other = |hart: &&Hart| !core::ptr::eq(*hart, masked.hart());
+    let base = |hart: &Hart| hart.id().0 as usize / IDS * IDS;
+    let mut done = None;
+    // Groups in the order of their bases: the next is the lowest that comes after the last.
+    while let Some(next) =
+        all().filter(is_other).map(base).filter(|&base| done.is_none_or(|done| base > done)).min()
+    {
+        let members = all().filter(is_other).filter(|hart| base(hart) == next);
+        let mask = members.fold(0, |mask, hart| mask | 1 << (hart.id().0 as usize % IDS));
+        act(HartGroup { base: next, mask })?;
+        done = Some(next);
+    }
+    Ok(())
+}
+
 /// What of a stack an address lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// The stack itself.
     Stack,
-    /// The unmapped page below it.
+    /// The unmapped gap below it.
     Guard,
 }
 
 /// Gives the boot hart its stacks. The first thing after the entry, so that a trap can be survived.
 pub fn settle_boot_hart(id: usize) {
-    HARTS[0].settle(HartId(id as u64));
+    let pair = BOOT_STACKS.0.get().addr();
+    HARTS[0].settle(
+        HartId(id as u64),
+        pair + core::mem::offset_of!(StackPair, stack),
+        pair + core::mem::offset_of!(StackPair, emergency),
+    );
     HARTS[0].enable_ipis();
     assert!(HARTS[0].arrival.arrive(), "the boot hart enters once");
 }
@@ -295,7 +326,7 @@ pub fn start_others(machine: &Machine<'_>) {
             println!("hart {id} is left out: {error}");
         }
         // One that was started and did not arrive may still come, and would be on this stack: its number is used up.
-        if !matches!(started, Err(StartError::Firmware(_))) {
+        if matches!(started, Ok(()) | Err(StartError::DidNotArrive)) {
             next = free.next();
         }
     }
@@ -303,6 +334,7 @@ pub fn start_others(machine: &Machine<'_>) {
 
 /// Why a hart is not up.
 enum StartError {
+    NoStack,
     Firmware(sbi::Error),
     DidNotArrive,
 }
@@ -310,6 +342,7 @@ enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StartError::NoStack => f.write_str("there is no memory for its stacks"),
             StartError::Firmware(error) => write!(f, "the firmware does not start it: {error}"),
             StartError::DidNotArrive => f.write_str("it was started and did not arrive"),
         }
@@ -318,11 +351,16 @@ impl fmt::Display for StartError {
 
 /// Starts a hart and waits for it, for `patience` ticks of the timebase at the most.
 fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartError> {
-    hart.settle(id);
+    let no_stack = |_| StartError::NoStack;
+    let (entry, emergency) =
+        (Stack::allocate().map_err(no_stack)?, Stack::allocate().map_err(no_stack)?);
+    hart.settle(id, entry.range().start, emergency.range().start);
     // SAFETY: this hart has not been started, so nobody reads its record (BOOT-2).
     unsafe { *hart.start.get() = StartRecord::new(hart) };
     let record = vm::physical_of_image(hart.start.get().addr());
     sbi::hart_start(id, boot::other_hart_entry(), record).map_err(StartError::Firmware)?;
+    // From here on the hart may be on them, for good.
+    core::mem::forget((entry, emergency));
     let started_at = time::read64();
     while time::read64().wrapping_sub(started_at) < patience {
         if hart.arrival.has_arrived() {

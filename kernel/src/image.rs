@@ -2,6 +2,8 @@
 
 use core::ops::Range;
 
+use paging::Rights;
+
 /// The name of this build, as it is printed.
 pub const PROFILE: &str = if cfg!(feature = "checked") { "checked" } else { "release" };
 
@@ -46,6 +48,15 @@ impl Section {
     /// The section that holds `address`.
     pub fn of(address: usize) -> Option<Section> {
         Self::ALL.into_iter().find(|section| section.range().contains(&address))
+    }
+
+    /// What may be done there.
+    pub fn rights(self) -> Rights {
+        match self {
+            Section::Text => Rights::ReadExecute,
+            Section::Rodata | Section::Symbols => Rights::Read,
+            Section::Data => Rights::ReadWrite,
+        }
     }
 
     /// What it is called in reports.

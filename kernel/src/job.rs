@@ -7,8 +7,8 @@ use machine::Machine;
 
 use crate::console::println;
 use crate::image::Section;
-use crate::vm::Mapping;
-use crate::{console, crash, exit, hart, sbi, vm};
+use crate::stack::STACK_BYTES;
+use crate::{console, crash, exit, frame, hart, sbi, vm};
 
 /// Does what the command line asks for, and ends the run.
 pub fn run(machine: &Machine<'_>) -> ! {
@@ -40,24 +40,29 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!("firmware     {}", sbi::Firmware::ask());
     println!("console      {}", console::description());
     println!("harts up     {}", hart::all().count());
-    let mut stacks = 0;
-    vm::for_each_mapping(|mapping| {
-        let Mapping { start, size, rights, .. } = *mapping;
-        let what = match Section::of(start.0) {
-            _ if hart::stack_at(start.0).is_some() => {
-                stacks += 1;
-                return;
-            }
+    let frames = frame::statistics();
+    println!(
+        "frames       {} of {} free, {} of page tables",
+        frames.free,
+        frames.usable,
+        vm::table_pages()
+    );
+    for mapping in vm::view().mappings() {
+        let start = mapping.pages.start().value();
+        let what = match Section::of(start) {
+            _ if hart::stack_at(start).is_some() => continue,
             Some(section) => section.name(),
             None if start >= vm::DEVICES => "a device's registers",
-            None => "memory with the device tree",
+            None => "memory",
         };
-        println!("mapped       {start}  {rights}  {}  {what}", Kibibytes(size));
-    });
-    println!(
-        "and          {stacks} stacks of {}, each above an unmapped page",
-        Kibibytes(hart::STACK_BYTES)
-    );
+        println!(
+            "mapped       {start:#018x}  {}  {}  {what}",
+            mapping.rights,
+            Kibibytes(mapping.pages.size())
+        );
+    }
+    let stacks = 2 * hart::all().count();
+    println!("and          {stacks} stacks of {}, with a gap below each", Kibibytes(STACK_BYTES));
     #[cfg(feature = "selftest")]
     crate::selftest::run_quick();
     #[cfg(not(feature = "selftest"))]

@@ -14,13 +14,16 @@
     )
 )]
 
-mod address;
+extern crate alloc;
+
 mod backtrace;
 mod boot;
 mod console;
 mod crash;
 mod exit;
+mod frame;
 mod hart;
+mod heap;
 mod image;
 mod interrupts;
 mod job;
@@ -30,24 +33,25 @@ mod report;
 mod sbi;
 #[cfg(feature = "selftest")]
 mod selftest;
+mod stack;
 mod symbols;
 mod sync;
 mod trap;
 mod uart;
 mod vm;
 
-use address::PhysicalAddress;
 use console::println;
 
 /// The boot hart's way from the first page table to the first job. The entry (`boot`) has set up this hart, its
 /// stack and paging; interrupts are off.
-fn kernel_main(device_tree: PhysicalAddress) -> ! {
+fn kernel_main(device_tree: usize) -> ! {
     console::start_with_firmware();
-    vm::guard_the_boot_stacks();
     symbols::find();
     println!("16-os {} ({})", env!("CARGO_PKG_VERSION"), image::PROFILE);
 
     let machine = platform::discover(device_tree);
+    vm::start(machine);
+    heap::start(machine);
     platform::map_devices(machine);
     console::move_to_uart();
     hart::start_others(machine);

@@ -5,7 +5,6 @@ use core::cell::UnsafeCell;
 use machine::{HEADER_SIZE, Machine, PhysicalRange, UartKind};
 use spin::Once;
 
-use crate::address::PhysicalAddress;
 use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::{uart, vm};
@@ -19,6 +18,7 @@ struct Slot(UnsafeCell<Option<Machine<'static>>>);
 // SAFETY: the boot hart fills it before others run, and then it is only read (invariant BOOT-4).
 unsafe impl Sync for Slot {}
 
+static TREE: Once<PhysicalRange> = Once::new();
 static UART: Once<uart::Registers> = Once::new();
 
 /// The machine, once it has been discovered.
@@ -26,21 +26,31 @@ pub fn machine() -> Option<&'static Machine<'static>> {
     MACHINE.get().copied()
 }
 
-/// Reads the device tree at `tree`. Refuses the machine where there is none or it cannot be lived with.
-pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
+/// Where the device tree lies, once it has been read.
+pub fn tree() -> PhysicalRange {
+    *TREE.get().expect("the tree is asked for after it was read")
+}
+
+/// Reads the device tree at the physical address `tree`. Refuses the machine where there is none or it cannot be lived with.
+pub fn discover(tree: usize) -> &'static Machine<'static> {
     let refuse = |error: &dyn core::fmt::Display| -> ! {
-        exit::fail(Failure::Refused, format_args!("the device tree at {tree}: {error}"))
+        exit::fail(Failure::Refused, format_args!("the device tree at {tree:#x}: {error}"))
     };
-    let Some(address) = vm::direct(tree).filter(|_| tree.0.is_multiple_of(8)) else {
+    if tree >= vm::DIRECT_MAP_BYTES || !tree.is_multiple_of(8) {
         refuse(&"no tree can lie there");
-    };
+    }
     let bytes = |size| {
-        // SAFETY: the entry mapped this GiB and the next to read, the firmware put the tree there, and nothing writes to it
+        // SAFETY: the entry mapped 2 MiB from there on to read, the firmware put the tree there, and nothing writes to it
         // (invariant BOOT-3).
-        unsafe { core::slice::from_raw_parts(core::ptr::without_provenance::<u8>(address.0), size) }
+        unsafe {
+            core::slice::from_raw_parts(core::ptr::without_provenance(vm::direct(tree)), size)
+        }
     };
     let header = bytes(HEADER_SIZE).first_chunk().expect("the slice has just that size");
     let size = machine::blob_size(header).unwrap_or_else(|error| refuse(&error));
+    if tree >> 30 != (tree + size - 1) >> 30 {
+        refuse(&"it reaches from one GiB into the next");
+    }
     // SAFETY: this is called once, by the boot hart, before `MACHINE` lets anybody look (BOOT-4).
     let slot = unsafe { &mut *SLOT.0.get() };
     let machine = Machine::discover_into(slot, bytes(size)).unwrap_or_else(|error| refuse(&error));
@@ -50,6 +60,7 @@ pub fn discover(tree: PhysicalAddress) -> &'static Machine<'static> {
     if machine.warnings_left_out > 0 {
         println!("device tree: and {} more problems", machine.warnings_left_out);
     }
+    TREE.call_once(|| PhysicalRange::new(tree as u64, size as u64).expect("a tree is not empty"));
     MACHINE.call_once(|| machine)
 }
 
@@ -73,10 +84,10 @@ pub fn uart() -> Option<uart::Registers> {
     UART.get().copied()
 }
 
-fn map(registers: PhysicalRange, name: &str) -> Option<crate::address::VirtualAddress> {
-    let mapped = vm::map_device(registers.start() as usize..registers.end() as usize);
-    if mapped.is_err() {
-        println!("{name} at {registers} is not used: no room to map it");
+fn map(registers: PhysicalRange, name: &str) -> Option<usize> {
+    let mapped = vm::map_device(registers);
+    if let Err(error) = &mapped {
+        println!("{name} at {registers} is not used: it cannot be mapped: {error:?}");
     }
     mapped.ok()
 }

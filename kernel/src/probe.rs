@@ -66,6 +66,11 @@ pub unsafe fn write_byte(address: usize, value: u8) -> Result<(), Fault> {
     write_u8(address, value).into_result().map(drop)
 }
 
+/// Executes `cbo.zero` on the block at `address`, which the caller has; the instruction may be illegal.
+pub fn zero_block(address: usize) -> Result<(), Fault> {
+    cbo_zero(address).into_result().map(drop)
+}
+
 /// Calls what lies at `address`. An illegal instruction there counts as a fault too.
 ///
 /// # Safety
@@ -124,6 +129,11 @@ extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
     naked_asm!("mv a2, a1", "li a1, 0", "1: sb a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
 }
 
+#[unsafe(naked)]
+extern "C" fn cbo_zero(address: usize) -> Outcome {
+    naked_asm!("li a1, 0", "1: .insn i 0x0f, 2, x0, a0, 4", "2: ret", recovery!("1b", "2b", 1))
+}
+
 /// Where the call in [`execute_at`] returns to, from its beginning.
 const EXECUTE_RETURN: usize = 24;
 
@@ -159,20 +169,17 @@ fn recoveries() -> &'static [Recovery] {
 /// If this trap is a probe's, makes the probe return the fault and says so.
 pub fn recover(frame: &mut TrapFrame, cause: Cause) -> bool {
     let execute_return = execute_at as *const () as usize + EXECUTE_RETURN;
-    let (resume, tells) = match cause.code {
-        code::FETCH_ACCESS | code::FETCH_PAGE | code::ILLEGAL => {
-            // The probe calls the address in a0, and nobody else's calls return to it.
-            let is_ours = frame.registers[TrapFrame::RA] == execute_return
-                && frame.registers[TrapFrame::A0] == frame.pc;
-            if !is_ours {
-                return false;
-            }
-            (execute_return, true)
-        }
-        _ => match recoveries().iter().find(|recovery| recovery.instruction == frame.pc) {
+    // The execution probe calls the address in a0, and nobody else's calls return to it.
+    let executes = matches!(cause.code, code::FETCH_ACCESS | code::FETCH_PAGE | code::ILLEGAL)
+        && frame.registers[TrapFrame::RA] == execute_return
+        && frame.registers[TrapFrame::A0] == frame.pc;
+    let (resume, tells) = if executes {
+        (execute_return, true)
+    } else {
+        match recoveries().iter().find(|recovery| recovery.instruction == frame.pc) {
             Some(recovery) => (recovery.resume, recovery.tells != 0),
             None => return false,
-        },
+        }
     };
     frame.pc = resume;
     if tells {

@@ -12,14 +12,14 @@ use crate::console::Unlocked;
 use crate::hart::{self, Hart, Part, StackKind};
 use crate::image::Section;
 use crate::trap::{Cause, TrapFrame, code};
-use crate::{boot, exit, interrupts, symbols, vm};
+use crate::{boot, exit, interrupts, stack, symbols, vm};
 
 /// Lines of a backtrace at the most.
 const BACKTRACE_LINES: usize = 32;
 
-/// Reports a trap that nobody expected, and ends the run.
-pub fn trap(frame: &TrapFrame, cause: Cause, hart: &Hart) -> ! {
-    let sentence = TrapSentence { frame, cause, hart };
+/// Reports a trap that nobody expected, and ends the run. `left` is the bottom of the stack on which its frame did not fit.
+pub fn trap(frame: &TrapFrame, cause: Cause, hart: &Hart, left: Option<usize>) -> ! {
+    let sentence = TrapSentence { frame, cause, left };
     begin(hart, &sentence);
     let mut out = Unlocked;
     // Unlocked's writes do not fail.
@@ -92,29 +92,21 @@ impl fmt::Display for PanicSentence<'_> {
 struct TrapSentence<'a> {
     frame: &'a TrapFrame,
     cause: Cause,
-    hart: &'a Hart,
+    /// The bottom of the stack on which the frame did not fit.
+    left: Option<usize>,
 }
 
 impl fmt::Display for TrapSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.cause.value;
         let stack_pointer = self.frame.registers[TrapFrame::SP];
-        let on_emergency_stack =
-            self.hart.emergency_stack().contains(&core::ptr::from_ref(self.frame).addr());
-        if on_emergency_stack && self.hart.reports.load(Ordering::Relaxed) <= 1 {
-            let low = self.hart.stack_low.load(Ordering::Relaxed);
-            return if (low.wrapping_sub(2 * hart::STACK_BYTES)..low + size_of::<TrapFrame>())
-                .contains(&stack_pointer)
-            {
-                write!(
-                    f,
-                    "stack overflow: sp {stack_pointer:#x} leaves no room above the bottom of the stack, {low:#x}"
-                )
+        if let Some(low) = self.left {
+            // Frames are smaller than the gaps, so an overflow ends within one stack's size of the bottom.
+            let overflow = low.wrapping_sub(stack::GAP_BYTES)..low + size_of::<TrapFrame>();
+            return if overflow.contains(&stack_pointer) {
+                write!(f, "stack overflow: sp {stack_pointer:#x} leaves no room above {low:#x}")
             } else {
-                write!(
-                    f,
-                    "wild stack pointer: sp {stack_pointer:#x} is not in the stack at {low:#x}"
-                )
+                write!(f, "wild stack pointer: sp {stack_pointer:#x}, the stack is at {low:#x}")
             };
         }
         match self.cause.code {
@@ -144,13 +136,13 @@ impl fmt::Display for Place {
         }
         if let Some((hart, kind, part)) = hart::stack_at(address) {
             let kind = match kind {
-                StackKind::Boot => "boot stack",
+                StackKind::Entry => "stack",
                 StackKind::Emergency => "emergency stack",
             };
             return match part {
                 Part::Stack => write!(f, "in the {kind} of CPU {}", hart.cpu()),
                 Part::Guard => {
-                    write!(f, "in the guard page below the {kind} of CPU {}", hart.cpu())
+                    write!(f, "in the gap below the {kind} of CPU {}", hart.cpu())
                 }
             };
         }
@@ -160,7 +152,7 @@ impl fmt::Display for Place {
                 write!(f, ", {symbol}")?;
             }
         }
-        match vm::lookup(crate::address::VirtualAddress(address)) {
+        match vm::lookup(address) {
             Some(mapping) => write!(f, ", mapped {}", mapping.rights),
             None => f.write_str("not mapped"),
         }

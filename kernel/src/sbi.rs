@@ -6,8 +6,6 @@ use machine::HartId;
 use sbi_rt::{HartMask, NoReason, Shutdown, SystemFailure};
 use sbi_spec::binary::SbiRet;
 
-use crate::address::PhysicalAddress;
-
 /// An error that the firmware returned (SBI 3, table 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error(isize);
@@ -108,12 +106,8 @@ pub fn legacy_console_write(byte: u8) {
 }
 
 /// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
-pub fn hart_start(
-    id: HartId,
-    entry: PhysicalAddress,
-    opaque: PhysicalAddress,
-) -> Result<(), Error> {
-    result(sbi_rt::hart_start(id.0 as usize, entry.0, opaque.0)).map(drop)
+pub fn hart_start(id: HartId, entry: usize, opaque: usize) -> Result<(), Error> {
+    result(sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)
 }
 
 /// Makes a supervisor software interrupt pending on another hart (SBI 7.1).
@@ -122,6 +116,22 @@ pub fn send_ipi(id: HartId) -> Result<(), Error> {
     // orders memory with that.
     crate::interrupts::fence_before_io();
     result(sbi_rt::send_ipi(HartMask::from_mask_base(1, id.0 as usize))).map(drop)
+}
+
+/// Makes other harts forget what they have cached of the page table for `size` bytes from `start` on; everything where `size` is
+/// the largest number (SBI 8.2). They have when it returns.
+pub fn remote_fence(harts: HartGroup, start: usize, size: usize) -> Result<(), Error> {
+    result(sbi_rt::remote_sfence_vma(HartMask::from_mask_base(harts.mask, harts.base), start, size))
+        .map(drop)
+}
+
+/// Harts whose ids are not far apart: bit n of the mask is the hart `base + n` (SBI 3.1).
+#[derive(Clone, Copy)]
+pub struct HartGroup {
+    /// The lowest id.
+    pub base: usize,
+    /// Which of the 64 from there on.
+    pub mask: usize,
 }
 
 /// Powers the machine off; with `failed`, for the reason "system failure" (SBI 10.1). Returns only if the firmware cannot.

@@ -6,7 +6,8 @@
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-use crate::hart::{Hart, STACK_BYTES};
+use crate::hart::Hart;
+use crate::stack::STACK_BYTES;
 use crate::{hart, interrupts, probe, report};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
@@ -252,13 +253,11 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let cause = Cause { code, value };
     let masked = interrupts::mask();
     let hart = masked.hart();
-    let on_emergency_stack = hart.emergency_stack().contains(&core::ptr::from_ref(frame).addr());
-    if on_emergency_stack || hart.reports.load(core::sync::atomic::Ordering::Relaxed) != 0 {
-        report::trap(frame, cause, hart);
-    }
+    let left = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr());
     match code {
+        _ if left.is_some() => report::trap(frame, cause, hart, left),
         code::IPI => hart::handle_ipi(&masked),
         _ if probe::recover(frame, cause) => {}
-        _ => report::trap(frame, cause, hart),
+        _ => report::trap(frame, cause, hart, None),
     }
 }

@@ -6,8 +6,6 @@ use machine::Uart as Description;
 use uart_16550::Uart16550;
 use uart_16550::backend::Backend;
 
-use crate::address::VirtualAddress;
-
 /// A UART's registers: where they are mapped, and how far apart and how wide they are.
 #[derive(Clone, Copy)]
 pub struct Registers {
@@ -18,9 +16,9 @@ pub struct Registers {
 
 impl Registers {
     /// The registers of a described UART, mapped at `base` (invariant MMIO-1).
-    pub fn new(base: VirtualAddress, description: &Description<'_>) -> Registers {
+    pub fn new(base: usize, description: &Description<'_>) -> Registers {
         Registers {
-            base: base.0,
+            base,
             shift: description.register_shift.into(),
             width: description.access_width.into(),
         }

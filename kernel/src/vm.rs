@@ -1,20 +1,22 @@
-//! The page table and the address space it spans.
+//! The kernel's address space: one Sv39 page table for all harts, in the upper half.
 //!
-//! Memory map (virtual, Sv39's upper half; the lower half is left to user programs):
-//!
-//! | from | what |
-//! |---|---|
-//! | `0xffff_ffc0_0000_0000` | direct map of physical memory, 128 GiB |
-//! | `0xffff_ffe0_0000_0000` | devices |
-//! | `0xffff_ffff_8020_0000` | the image |
+//! The logic is `lib/paging`. This file says what is mapped where, gives it memory for tables, and executes the fences that
+//! changes owe, here and on the other harts. DESIGN.md draws the map.
 
+use core::arch::asm;
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::address::{PAGE, PhysicalAddress, VirtualAddress};
-use crate::hart;
-use crate::image;
+use arrayvec::ArrayVec;
+use frames::{FrameNumber, FrameRange};
+use machine::{Machine, PhysicalRange};
+use paging::{AddressSpace, Error, Fence, Harts, Layer, Mapping, Owed, Pages, TableMemory, View};
+pub use paging::{PAGE, Rights, VirtualAddress};
+
+use crate::image::{self, Section};
+use crate::sync::SpinLock;
+use crate::{exit, frame, hart, platform, probe, sbi};
 
 /// `satp` with the mode Sv39 and ASID 0 (privileged spec 4.1.11).
 pub const SATP_SV39: usize = 8 << 60;
@@ -25,22 +27,24 @@ pub const KERNEL_ROOT_INDEX: usize = 510;
 pub const KERNEL_MIDDLE_INDEX: usize = 1;
 /// First root entry of the direct map.
 pub const DIRECT_MAP_ROOT_INDEX: usize = 256;
-/// Physical memory that the direct map can show, in GiB: one root entry each.
-pub const DIRECT_MAP_GIBS: usize = 128;
-/// Root entry of the devices.
-const DEVICE_ROOT_INDEX: usize = 384;
 
 /// Where physical address 0 stands in the direct map.
 const DIRECT_MAP: usize = root_address(DIRECT_MAP_ROOT_INDEX);
-/// Where devices are mapped, and everything above them but the image.
-pub const DEVICES: VirtualAddress = VirtualAddress(root_address(DEVICE_ROOT_INDEX));
+/// How much physical memory the direct map can show.
+pub const DIRECT_MAP_BYTES: usize = 128 << 30;
+/// Where devices are mapped.
+pub const DEVICES: usize = root_address(384);
+/// Where stacks are mapped, from here up to the image.
+pub const STACKS: Range<usize> = root_address(448)..root_address(KERNEL_ROOT_INDEX);
 
-const VALID: usize = 1 << 0;
-const READ: usize = 1 << 1;
-const WRITE: usize = 1 << 2;
-const EXECUTE: usize = 1 << 3;
-const ACCESSED: usize = 1 << 6;
-const DIRTY: usize = 1 << 7;
+/// Memory that the boot takes for page tables at first; what it does not need it gives back.
+const MEMORY_FOR_TABLES: usize = 1 << 20;
+
+/// Banks, reservations and parts of the image that the direct map can show differently.
+const LAYERS: usize = 64;
+
+/// What the largest page of a middle table covers.
+const LARGE_PAGE: usize = 2 << 20;
 
 /// The lowest virtual address under a root entry of the upper half.
 const fn root_address(index: usize) -> usize {
@@ -50,23 +54,32 @@ const fn root_address(index: usize) -> usize {
 
 /// One page of 512 entries. Entries are atomic: a hart's walk may read them at any time.
 #[repr(C, align(4096))]
-pub struct Table([AtomicUsize; 512]);
+pub struct Table([AtomicUsize; paging::ENTRIES]);
 
-/// The first page table, filled in by the entry (`boot.rs`): root, the image's middle table and its two lowest, then the
-/// devices' middle and lowest table.
-pub static BOOT_TABLES: [Table; 6] = [const { Table([const { AtomicUsize::new(0) }; 512]) }; 6];
+/// The first page table, filled in by the entry (`boot.rs`): root, the image's middle table and its two lowest, the middle table
+/// of the device tree's GiB, and that of the GiB with the memory that the boot uses.
+pub static BOOT_TABLES: [Table; 6] =
+    [const { Table([const { AtomicUsize::new(0) }; paging::ENTRIES]) }; 6];
 
-const ROOT: usize = 0;
-const IMAGE_LOWEST: usize = 2;
-const DEVICE_MIDDLE: usize = 4;
-const DEVICE_LOWEST: usize = 5;
+const BOOT_ROOT: usize = 0;
+const BOOT_TREE_MIDDLE: usize = 4;
+const BOOT_MEMORY_MIDDLE: usize = 5;
 
 /// Physical address at which the image was loaded.
 static IMAGE_BASE: AtomicUsize = AtomicUsize::new(0);
 
+/// The kernel's page table, once it is built. Its lock is held while fences of a change are executed.
+static SPACE: SpinLock<Option<AddressSpace<Tables>>> = SpinLock::new(None);
+
+/// Frames for the tables of the first build, from the memory that the boot has mapped: the next, and the end.
+static BOOT_FRAMES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The next free address for a device.
+static NEXT_DEVICE: AtomicUsize = AtomicUsize::new(DEVICES);
+
 /// Records where the image was loaded. Called once, first of all.
-pub fn set_image_base(base: PhysicalAddress) {
-    IMAGE_BASE.store(base.0, Ordering::Relaxed);
+pub fn set_image_base(base: usize) {
+    IMAGE_BASE.store(base, Ordering::Relaxed);
 }
 
 /// Virtual minus physical address, for everything in the image.
@@ -75,155 +88,366 @@ pub fn image_offset() -> usize {
 }
 
 /// The physical address of something in the image.
-pub fn physical_of_image(address: usize) -> PhysicalAddress {
-    PhysicalAddress(address - image_offset())
+pub fn physical_of_image(address: usize) -> usize {
+    address - image_offset()
 }
 
-/// Where a physical address stands in the direct map, if it reaches that far. Says nothing about whether it is mapped.
-pub fn direct(address: PhysicalAddress) -> Option<VirtualAddress> {
-    (address.0 >> 30 < DIRECT_MAP_GIBS).then_some(VirtualAddress(DIRECT_MAP + address.0))
+/// Where a physical address below [`DIRECT_MAP_BYTES`] stands in the direct map. Says nothing about whether it is mapped.
+pub const fn direct(physical: usize) -> usize {
+    DIRECT_MAP + physical
 }
 
-/// What may be done with a page. Writable and executable cannot be said.
+/// The physical address that stands at `address` in the direct map.
+pub const fn physical_of_direct(address: usize) -> usize {
+    address - DIRECT_MAP
+}
+
+/// There is no frame for a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rights {
-    /// `R--`
-    Read,
-    /// `RW-`
-    ReadWrite,
-    /// `R-X`
-    ReadExecute,
-}
+pub struct OutOfFrames;
 
-impl fmt::Display for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rights::Read => "R--",
-            Rights::ReadWrite => "RW-",
-            Rights::ReadExecute => "R-X",
-        })
+/// Why a mapping was not changed.
+pub type MapError = Error<OutOfFrames>;
+
+/// Tables in the direct map, in frames of the allocator.
+pub struct Tables;
+
+impl Tables {
+    fn entry(table: FrameNumber, index: usize) -> &'static AtomicUsize {
+        let tables = core::ptr::without_provenance::<Table>(direct(table.address()));
+        // SAFETY: only frames from `allocate` are tables, all in the direct map, and entries are atomic (invariant VM-1).
+        unsafe { &(&*tables).0[index] }
     }
 }
 
-/// Takes away the page below each boot stack, so that an overflow faults.
-pub fn guard_the_boot_stacks() {
-    for guard in hart::boot_stack_guards() {
-        let page = (guard - image::start()) / PAGE;
-        BOOT_TABLES[IMAGE_LOWEST + page / 512].0[page % 512].store(0, Ordering::Relaxed);
+impl TableMemory for Tables {
+    type Error = OutOfFrames;
+
+    fn read(&self, table: FrameNumber, index: usize) -> usize {
+        Self::entry(table, index).load(Ordering::Relaxed)
     }
-    riscv::asm::sfence_vma_all();
+
+    fn write(&self, table: FrameNumber, index: usize, bits: usize) {
+        // Release: a walk that sees this entry sees the table behind it.
+        Self::entry(table, index).store(bits, Ordering::Release);
+    }
+
+    fn allocate(&self) -> Result<FrameNumber, OutOfFrames> {
+        let [next, end] = &BOOT_FRAMES;
+        let boot = next.load(Ordering::Relaxed);
+        if boot < end.load(Ordering::Relaxed) {
+            next.store(boot + 1, Ordering::Relaxed);
+            frame::zero(FrameNumber(boot));
+            return Ok(FrameNumber(boot));
+        }
+        frame::allocate_zeroed().ok_or(OutOfFrames)
+    }
+
+    fn free(&self, table: FrameNumber) {
+        frame::free(table).expect("a table's frame is in use");
+    }
 }
 
-/// A device that is to be mapped does not fit into the devices' part of the boot page table.
-#[derive(Debug)]
-pub struct NoRoom;
+/// Tables read through probes: a crash report may look while they change, or when they are broken.
+pub struct ProbedTables;
 
-/// Maps a device's registers, readable and writable, and gives the virtual address of the first.
+impl TableMemory for ProbedTables {
+    type Error = OutOfFrames;
+
+    fn read(&self, table: FrameNumber, index: usize) -> usize {
+        let entry = direct(table.0.wrapping_mul(PAGE)).wrapping_add(index * 8);
+        probe::read(entry).map_or(0, |bits| bits as usize)
+    }
+
+    fn write(&self, _: FrameNumber, _: usize, _: usize) {
+        unreachable!("a view does not write");
+    }
+
+    fn allocate(&self) -> Result<FrameNumber, OutOfFrames> {
+        Err(OutOfFrames)
+    }
+
+    fn free(&self, _: FrameNumber) {
+        unreachable!("a view frees nothing");
+    }
+}
+
+/// The active page table, to be read without a lock.
+pub fn view() -> View<'static, ProbedTables> {
+    View::new(&ProbedTables, FrameNumber(riscv::register::satp::read().ppn()))
+}
+
+/// The page that holds `address`, if it is mapped.
+pub fn lookup(address: usize) -> Option<Mapping> {
+    view().lookup(VirtualAddress::new(address)?).mapping()
+}
+
+/// Builds the kernel's page table, takes over memory, and turns the table on. Refuses a machine with too little memory.
 ///
-/// Boot hart only, before the others start: they begin with a clean TLB.
-pub fn map_device(registers: Range<usize>) -> Result<VirtualAddress, NoRoom> {
-    let lowest = &BOOT_TABLES[DEVICE_LOWEST].0;
-    let first_page = registers.start / PAGE;
-    let pages = (registers.end - 1) / PAGE - first_page + 1;
-    let slot = lowest.iter().position(|entry| entry.load(Ordering::Relaxed) == 0).ok_or(NoRoom)?;
-    if slot + pages > lowest.len() {
-        return Err(NoRoom);
+/// Called once, by the boot hart before the others start.
+pub fn start(machine: &Machine<'_>) {
+    // The first page table is given back when it is not needed any more; the rest of the image stays.
+    let tables = (&raw const BOOT_TABLES).addr();
+    let tables = tables..tables + size_of_val(&BOOT_TABLES);
+    let image = image_range();
+    let reserved: ArrayVec<PhysicalRange, 4> = [
+        PhysicalRange::between(image.start(), physical_range(tables.clone()).start()),
+        PhysicalRange::between(physical_range(tables.clone()).end(), image.end()),
+        Some(platform::tree()),
+        machine.chosen.initrd,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+
+    let storage = frame::storage_bytes(machine);
+    let size = (storage + MEMORY_FOR_TABLES).next_multiple_of(LARGE_PAGE);
+    let Some(boot) = free_memory(machine, &reserved, size) else {
+        refuse(format_args!("no {} MiB of free memory in one piece to begin with", size >> 20))
+    };
+    map_boot_memory(boot);
+    frame::start(machine, &reserved, boot, physical_range(tables.clone()));
+    let end = boot.end() as usize / PAGE;
+    BOOT_FRAMES[0].store((boot.start() as usize + storage) / PAGE, Ordering::Relaxed);
+    BOOT_FRAMES[1].store(end, Ordering::Relaxed);
+
+    let space = build(machine)
+        .unwrap_or_else(|error| refuse(format_args!("the page table cannot be built: {error:?}")));
+    activate(space);
+
+    frame::try_zero_instruction(machine);
+
+    let unused = BOOT_FRAMES[0].swap(end, Ordering::Relaxed);
+    frame::free_run(FrameNumber(unused), end - unused).expect("the boot's memory is in use");
+    unmap(pages(tables.start, tables.len()), |page| {
+        frame::free_run(page.frame, page.pages.count()).expect("the boot's tables are in use");
+    })
+    .expect("the boot's tables are mapped");
+}
+
+fn refuse(why: fmt::Arguments<'_>) -> ! {
+    exit::fail(exit::Failure::Refused, why)
+}
+
+/// `size` bytes of memory in one GiB, aligned to 2 MiB, that nothing else has.
+fn free_memory(
+    machine: &Machine<'_>,
+    reserved: &[PhysicalRange],
+    size: usize,
+) -> Option<PhysicalRange> {
+    let is_free = |range: &PhysicalRange| {
+        !reserved.iter().any(|other| other.overlaps(*range))
+            && !machine.reservations().any(|other| other.range.overlaps(*range))
+            && range.start() >> 30 == (range.end() - 1) >> 30
+            && range.end() as usize <= DIRECT_MAP_BYTES
+    };
+    machine.banks.iter().find_map(|bank| {
+        let first = bank.range.start().next_multiple_of(LARGE_PAGE as u64);
+        (first..bank.range.end())
+            .step_by(LARGE_PAGE)
+            .map_while(|start| PhysicalRange::new(start, size as u64))
+            .take_while(|range| range.end() <= bank.range.end())
+            .find(is_free)
+    })
+}
+
+/// Lets the first page table show `boot` in the direct map, to read and write.
+fn map_boot_memory(boot: PhysicalRange) {
+    const LEAF: usize = 0b1100_0111; // valid, read, write, accessed, dirty
+    let root = &BOOT_TABLES[BOOT_ROOT].0[DIRECT_MAP_ROOT_INDEX + (boot.start() >> 30) as usize];
+    let middle = if root.load(Ordering::Relaxed) != 0 {
+        &BOOT_TABLES[BOOT_TREE_MIDDLE]
+    } else {
+        let middle = &BOOT_TABLES[BOOT_MEMORY_MIDDLE];
+        let table = physical_of_image(core::ptr::from_ref(middle).addr());
+        root.store(table / PAGE << 10 | 1, Ordering::Relaxed);
+        middle
+    };
+    for start in (boot.start() as usize..boot.end() as usize).step_by(LARGE_PAGE) {
+        let entry = &middle.0[start / LARGE_PAGE % paging::ENTRIES];
+        entry.store(start / PAGE << 10 | LEAF, Ordering::Relaxed);
     }
-    for page in 0..pages {
-        let bits = VALID | READ | WRITE | ACCESSED | DIRTY;
-        lowest[slot + page].store((first_page + page) << 10 | bits, Ordering::Relaxed);
-    }
-    link(ROOT, DEVICE_ROOT_INDEX, DEVICE_MIDDLE);
-    link(DEVICE_MIDDLE, 0, DEVICE_LOWEST);
     riscv::asm::sfence_vma_all();
-    Ok(VirtualAddress(DEVICES.0 + slot * PAGE + registers.start % PAGE))
 }
 
-/// Makes an entry of one boot table point to another: valid, and every other bit zero, as non-leaf entries must be.
-fn link(from: usize, index: usize, to: usize) {
-    let frame = physical_of_image((&raw const BOOT_TABLES[to]).addr()).0 / PAGE;
-    BOOT_TABLES[from].0[index].store(frame << 10 | VALID, Ordering::Relaxed);
+/// Everything that is mapped from the start: image, direct map.
+fn build(machine: &Machine<'_>) -> Result<AddressSpace<Tables>, MapError> {
+    let mut space = AddressSpace::new(Tables).map_err(Error::NoTable)?;
+    let mut layers = ArrayVec::<Layer, LAYERS>::new();
+    let mut lay = |range, rights| {
+        if layers.try_push(layer(range, rights)).is_err() {
+            refuse(format_args!("more than {LAYERS} banks and reservations"));
+        }
+    };
+    for bank in &machine.banks {
+        let range = bank.range.aligned_inwards(PAGE as u64);
+        let end = DIRECT_MAP_BYTES as u64;
+        if let Some(range) =
+            range.and_then(|range| PhysicalRange::between(range.start(), range.end().min(end)))
+        {
+            lay(range, Some(Rights::ReadWrite));
+        }
+    }
+    for reservation in machine.reservations().filter(|reservation| reservation.no_map) {
+        lay(reservation.range, None);
+    }
+    lay(platform::tree(), Some(Rights::Read));
+    // Of the image, what may not be written must not be writable here either, and nothing is executed here.
+    for section in Section::ALL {
+        let rights = match section.rights() {
+            Rights::ReadExecute => Rights::Read,
+            rights => rights,
+        };
+        lay(physical_range(section.range()), Some(rights));
+    }
+    for guard in hart::boot_stack_guards() {
+        lay(physical_range(guard..guard + PAGE), None);
+    }
+    for (frames, rights) in paging::stretches(&layers) {
+        map_first(&mut space, frames, direct(0), rights)?;
+    }
+    // The image where it is linked.
+    layers.clear();
+    for section in Section::ALL {
+        layers.push(layer(physical_range(section.range()), Some(section.rights())));
+    }
+    for guard in hart::boot_stack_guards() {
+        layers.push(layer(physical_range(guard..guard + PAGE), None));
+    }
+    for (frames, rights) in paging::stretches(&layers) {
+        map_first(&mut space, frames, image_offset(), rights)?;
+    }
+    Ok(space)
 }
 
-/// A stretch of virtual addresses mapped with the same rights to one stretch of physical ones.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mapping {
-    /// The first address.
-    pub start: VirtualAddress,
-    /// Where it goes.
-    pub physical: PhysicalAddress,
-    /// Bytes.
-    pub size: usize,
-    /// What may be done there.
-    pub rights: Rights,
+fn layer(range: PhysicalRange, rights: Option<Rights>) -> Layer {
+    let addresses = range.start() as usize..range.end() as usize;
+    Layer { frames: FrameRange::touching(addresses), rights }
 }
 
-impl Mapping {
-    fn continues_as(&self, next: &Mapping) -> bool {
-        self.start.0 + self.size == next.start.0
-            && self.physical.0 + self.size == next.physical.0
-            && self.rights == next.rights
+/// Maps frames at their addresses plus `offset`, in a table that no hart uses yet: nobody owes a fence.
+fn map_first(
+    space: &mut AddressSpace<Tables>,
+    frames: FrameRange,
+    offset: usize,
+    rights: Rights,
+) -> Result<(), MapError> {
+    let size = frames.count() * PAGE;
+    let owed = space.map(pages(frames.start.address() + offset, size), frames.start, rights)?;
+    let Ok(settled) = owed.settle(|_, _| Ok::<(), ()>(())) else { unreachable!("it succeeds") };
+    space.close(settled, |_| ());
+    Ok(())
+}
+
+/// Makes `space` the page table of this hart and of those that start later.
+fn activate(space: AddressSpace<Tables>) {
+    let satp = SATP_SV39 | space.root().0;
+    *SPACE.lock() = Some(space);
+    // SAFETY: the new table maps what the old one maps of image, stack, tree and memory, to the same frames with the same
+    // rights (VM-1). The fences: the tables' stores come before their first walk, and the old table's entries are forgotten.
+    unsafe { asm!("sfence.vma", "csrw satp, {}", "sfence.vma", in(reg) satp) };
+}
+
+/// Maps `pages` to the frames from `frame` on. Other harts that use them first call [`fence_this_hart`].
+///
+/// # Errors
+/// If something is mapped there, or there is no memory for a table; nothing has changed then.
+pub fn map(pages: Pages, frame: FrameNumber, rights: Rights) -> Result<(), MapError> {
+    change(|space| space.map(pages, frame, rights), |_| ())
+}
+
+/// Gives mapped pages other rights. No hart has the old ones when it returns.
+///
+/// # Errors
+/// If one of them is not mapped, or there is no memory for a table; nothing has changed then.
+pub fn protect(pages: Pages, rights: Rights) -> Result<(), MapError> {
+    change(|space| space.protect(pages, rights), |_| ())
+}
+
+/// Unmaps mapped pages. When no hart can reach them any more, `give` is called for what was mapped.
+///
+/// # Errors
+/// As for [`protect`].
+pub fn unmap(pages: Pages, give: impl FnMut(Mapping)) -> Result<(), MapError> {
+    change(|space| space.unmap(pages), give)
+}
+
+/// Makes a change and executes the fence that it owes, with the lock held: what was unmapped is nobody's before.
+fn change(
+    make: impl FnOnce(&mut AddressSpace<Tables>) -> Result<Owed, MapError>,
+    give: impl FnMut(Mapping),
+) -> Result<(), MapError> {
+    let mut space = SPACE.lock();
+    let space = space.as_mut().expect("the address space is changed after it was built");
+    match make(space)?.settle(fence) {
+        Ok(settled) => {
+            space.close(settled, give);
+            Ok(())
+        }
+        Err((_, error)) => panic!("the firmware does not fence other harts: {error}"),
     }
 }
 
-/// Shows each stretch of the active page table, in the order of addresses, neighbours joined.
-pub fn for_each_mapping(mut show: impl FnMut(&Mapping)) {
-    let mut current: Option<Mapping> = None;
-    each_leaf(&BOOT_TABLES[ROOT], 2, 0, &mut |leaf| match &mut current {
-        Some(stretch) if stretch.continues_as(&leaf) => stretch.size += leaf.size,
-        _ => {
-            if let Some(finished) = current.replace(leaf) {
-                show(&finished);
+/// Executes a fence on this hart, and where all must, on the others that are up.
+fn fence(fence: Fence, harts: Harts) -> Result<(), sbi::Error> {
+    let (start, size) = match fence {
+        Fence::Everything => {
+            fence_this_hart();
+            (0, usize::MAX)
+        }
+        Fence::Pages(pages) => {
+            for address in pages.addresses() {
+                // SAFETY: forgets cached leaf entries for an address. Not `nomem`: later accesses must not come before.
+                unsafe { asm!("sfence.vma {}, zero", in(reg) address.value()) };
             }
+            (pages.start().value(), pages.size())
         }
-    });
-    if let Some(finished) = current {
-        show(&finished);
+    };
+    match harts {
+        Harts::This => Ok(()),
+        Harts::All => hart::each_group_of_others(|group| sbi::remote_fence(group, start, size)),
     }
 }
 
-/// The leaf that translates `address`, as the page table says it now.
-pub fn lookup(address: VirtualAddress) -> Option<Mapping> {
-    let mut found = None;
-    for_each_mapping(|mapping| {
-        if (mapping.start.0..mapping.start.0 + mapping.size).contains(&address.0) {
-            found = Some(*mapping);
-        }
-    });
-    found
+/// Forgets everything that this hart has cached of the page table. Owed by a hart before it first uses what another mapped.
+pub fn fence_this_hart() {
+    riscv::asm::sfence_vma_all();
 }
 
-/// Visits the leaves under `table`, whose entries each span 512 to the power of `level` pages, from `base` on.
-fn each_leaf(table: &Table, level: usize, base: usize, visit: &mut dyn FnMut(Mapping)) {
-    let span = PAGE << (9 * level);
-    for (index, entry) in table.0.iter().enumerate() {
-        let entry = entry.load(Ordering::Relaxed);
-        if entry & VALID == 0 {
-            continue;
-        }
-        let physical = PhysicalAddress((entry >> 10) * PAGE);
-        let start =
-            if level == 2 && index >= 256 { root_address(index) } else { base + index * span };
-        if entry & (READ | WRITE | EXECUTE) == 0 {
-            let next =
-                boot_table_at(physical).expect("the boot page table points only to boot tables");
-            each_leaf(next, level - 1, start, visit);
-        } else {
-            let rights = match (entry & WRITE != 0, entry & EXECUTE != 0) {
-                (false, false) => Rights::Read,
-                (true, false) => Rights::ReadWrite,
-                (false, true) => Rights::ReadExecute,
-                (true, true) => {
-                    panic!("page-table entry {entry:#x} for {start:#x} is writable and executable")
-                }
-            };
-            visit(Mapping { start: VirtualAddress(start), physical, size: span, rights });
-        }
-    }
+/// Maps a device's registers to read and write, and gives the virtual address of the first.
+///
+/// # Errors
+/// If there is no memory for a table.
+pub fn map_device(registers: PhysicalRange) -> Result<usize, MapError> {
+    let whole = registers.aligned_outwards(PAGE as u64);
+    let (first, size) = (whole.start() as usize, whole.size() as usize);
+    // Large registers begin where large pages can map them.
+    let alignment = if size < LARGE_PAGE { PAGE } else { LARGE_PAGE };
+    let next = NEXT_DEVICE.load(Ordering::Relaxed).next_multiple_of(alignment);
+    let start = next + first % alignment;
+    map(pages(start, size), FrameNumber(first / PAGE), Rights::ReadWrite)?;
+    NEXT_DEVICE.store(start + size, Ordering::Relaxed);
+    Ok(start + (registers.start() - whole.start()) as usize)
 }
 
-fn boot_table_at(address: PhysicalAddress) -> Option<&'static Table> {
-    BOOT_TABLES
-        .iter()
-        .find(|table| physical_of_image(core::ptr::from_ref(*table).addr()) == address)
+/// Frames that hold tables.
+pub fn table_pages() -> usize {
+    SPACE.lock().as_ref().map_or(0, AddressSpace::table_pages)
+}
+
+/// The physical addresses of the image.
+fn image_range() -> PhysicalRange {
+    physical_range(image::start()..Section::Symbols.range().end)
+}
+
+fn physical_range(addresses: Range<usize>) -> PhysicalRange {
+    let start = physical_of_image(addresses.start);
+    PhysicalRange::new(start as u64, addresses.len() as u64)
+        .expect("a part of the image is not empty")
+}
+
+/// Pages whose bounds the kernel computed itself.
+pub fn pages(start: usize, size: usize) -> Pages {
+    let start = VirtualAddress::new(start).expect("the kernel's addresses are canonical");
+    Pages::new(start, size).expect("the kernel maps whole pages")
 }

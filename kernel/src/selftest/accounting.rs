@@ -3,9 +3,8 @@
 use riscv::register::{scounteren, sie, sstatus, stvec};
 
 use super::{Outcome, ensure_eq};
-use crate::console;
 use crate::hart::{self, HARTS};
-use crate::interrupts;
+use crate::{console, frame, heap, interrupts, stack, vm};
 
 /// A snapshot of everything that a test could leave changed.
 #[derive(PartialEq, Eq, Debug)]
@@ -17,6 +16,9 @@ pub struct Account {
     vector: usize,
     counters: usize,
     console_locked: bool,
+    frames_in_use: usize,
+    table_pages: usize,
+    heap_blocks: usize,
     harts_up: usize,
     harts_busy: usize,
 }
@@ -24,6 +26,11 @@ pub struct Account {
 impl Account {
     /// What there is now.
     pub fn take() -> Account {
+        // What stacks and heap keep for later is nobody's.
+        stack::trim();
+        heap::trim();
+        let mut heap_blocks = 0;
+        heap::for_each_class(|usage| heap_blocks += usage.blocks);
         Account {
             masks: HARTS.iter().map(|hart| hart.masks()).sum(),
             interrupts_on: interrupts::are_enabled(),
@@ -32,6 +39,9 @@ impl Account {
             vector: stvec::read().bits(),
             counters: scounteren::read().bits(),
             console_locked: console::LINE.is_locked(),
+            frames_in_use: frame::statistics().in_use,
+            table_pages: vm::table_pages(),
+            heap_blocks,
             harts_up: hart::all().count(),
             harts_busy: hart::all().filter(|hart| !hart.is_idle()).count(),
         }

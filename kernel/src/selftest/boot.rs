@@ -4,7 +4,7 @@ use riscv::register::{scounteren, sie, sstatus};
 
 use super::{Ended, Outcome, ensure, ensure_eq, self_test};
 use crate::backtrace::Walk;
-use crate::hart::{self, CpuNumber};
+use crate::hart::{self, CpuNumber, StackKind};
 use crate::{interrupts, platform, probe, symbols};
 
 self_test!(claim 1, the_lottery_word_survives_the_clearing_of_bss);
@@ -91,9 +91,9 @@ fn every_hart_runs_on_a_stack_of_its_own() -> Outcome {
         ensure_eq!(CPU.load(Ordering::Relaxed), cpu);
         let local = STACK.load(Ordering::Relaxed);
         ensure!(
-            hart.boot_stack().contains(&local),
+            hart.stack(StackKind::Entry).contains(&local),
             "CPU {cpu} has a local at {local:#x}, not in {:x?}",
-            hart.boot_stack()
+            hart.stack(StackKind::Entry)
         );
     }
     Ok(())

@@ -2,10 +2,14 @@
 
 mod accounting;
 mod boot;
+mod frames;
 mod harts;
+mod heap;
 mod locks;
 mod paging;
 mod probes;
+mod space;
+mod stacks;
 mod traps;
 mod tree;
 
@@ -16,8 +20,9 @@ use command_line::Only;
 
 use crate::console::{print, println};
 use crate::exit::{self, Failure};
+use crate::hart::{self, CpuNumber};
+use crate::image;
 use crate::sync::SpinLock;
-use crate::{hart, image};
 
 use accounting::Account;
 
@@ -215,4 +220,37 @@ fn run_one(test: &SelfTest) -> Outcome {
     let before = Account::take();
     (test.run)()?;
     before.settle()
+}
+
+/// Runs `work` on every hart at once, each with its CPU number, and returns when all are done.
+fn on_every_hart(work: fn(usize)) -> Outcome {
+    fn from(cpu: usize, work: fn(usize)) -> Result<(), hart::CallError> {
+        if hart::by_cpu(CpuNumber(cpu)).is_none() {
+            work(0);
+            return Ok(());
+        }
+        let mut rest = Ok(());
+        hart::call_while(CpuNumber(cpu), work, cpu, || rest = from(cpu + 1, work))?;
+        rest
+    }
+    let called = from(1, work);
+    ensure!(called.is_ok(), "a hart does not answer: {called:?}");
+    Ok(())
+}
+
+/// Numbers that look random and are the same in every run (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// One of `low..high`.
+    fn between(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() as usize) % (high - low)
+    }
 }

@@ -1,12 +1,12 @@
 //! Rights, proved by violating each.
 
 use super::{Outcome, ensure, ensure_eq, self_test};
-use crate::address::{PAGE, VirtualAddress};
+use crate::hart::StackKind;
 use crate::image::Section;
 use crate::probe::{self, Fault};
 use crate::trap::{Cause, code};
-use crate::vm::{self, Rights};
-use crate::{exit, hart};
+use crate::vm::{self, PAGE, Rights};
+use crate::{exit, hart, platform};
 
 /// What each access to an address gives.
 #[derive(PartialEq, Eq, Debug)]
@@ -88,14 +88,14 @@ fn null_and_its_neighbourhood_are_not_mapped() -> Outcome {
 self_test!(claim 7, the_image_s_physical_addresses_mean_nothing);
 fn the_image_s_physical_addresses_mean_nothing() -> Outcome {
     let physical = vm::physical_of_image(returns_at_once as *const () as usize);
-    ensure_eq!(access(physical.0), NONE);
+    ensure_eq!(access(physical), NONE);
     Ok(())
 }
 
 self_test!(claim 8, a_byte_below_every_stack_faults);
 fn a_byte_below_every_stack_faults() -> Outcome {
-    for hart in &hart::HARTS {
-        for stack in [hart.boot_stack(), hart.emergency_stack()] {
+    for hart in hart::all() {
+        for stack in [StackKind::Entry, StackKind::Emergency].map(|kind| hart.stack(kind)) {
             ensure!(
                 probe::read_byte(stack.start).is_ok(),
                 "the stack at {:#x} is not mapped",
@@ -115,22 +115,27 @@ fn a_byte_below_every_stack_faults() -> Outcome {
 
 self_test!(claim 5, every_mapping_has_the_rights_of_what_it_maps);
 fn every_mapping_has_the_rights_of_what_it_maps() -> Outcome {
-    let mut wrong = None;
-    vm::for_each_mapping(|mapping| {
-        let address = mapping.start.0;
-        let expected = match Section::of(address) {
-            Some(Section::Text) => Rights::ReadExecute,
-            Some(Section::Rodata | Section::Symbols) => Rights::Read,
-            Some(Section::Data) => Rights::ReadWrite,
-            // The device tree in the direct map, and the devices.
-            None if address < 0xffff_ffe0_0000_0000 => Rights::Read,
+    for mapping in vm::view().mappings() {
+        let address = mapping.pages.start().value();
+        let is_direct = (vm::direct(0)..vm::direct(vm::DIRECT_MAP_BYTES)).contains(&address);
+        // What the direct map shows of the image has the image's rights: one frame, one right.
+        let seen = if is_direct {
+            vm::physical_of_direct(address).wrapping_add(vm::image_offset())
+        } else {
+            address
+        };
+        let expected = match Section::of(seen) {
+            Some(Section::Text) if is_direct => Rights::Read,
+            Some(section) => section.rights(),
+            None if platform::tree().contains((mapping.frame.address()) as u64) => Rights::Read,
             None => Rights::ReadWrite,
         };
-        if mapping.rights != expected {
-            wrong = Some((address, mapping.rights));
-        }
-    });
-    ensure_eq!(wrong, None);
+        ensure!(
+            mapping.rights == expected,
+            "{address:#x} is mapped {}, not {expected}",
+            mapping.rights
+        );
+    }
     Ok(())
 }
 
@@ -141,10 +146,7 @@ fn devices_are_not_executable() -> Outcome {
     if register == 0 {
         return Err(super::Ended::Skipped("the machine has no exit device"));
     }
-    ensure_eq!(
-        vm::lookup(VirtualAddress(register)).map(|mapping| mapping.rights),
-        Some(Rights::ReadWrite)
-    );
+    ensure_eq!(vm::lookup(register).map(|mapping| mapping.rights), Some(Rights::ReadWrite));
     // SAFETY: must fault: devices are mapped without the right to execute.
     let fault = unsafe { probe::execute(register) };
     ensure_eq!(fault, Err(Fault { cause: Cause { code: code::FETCH_PAGE, value: register } }));

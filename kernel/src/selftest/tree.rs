@@ -6,7 +6,7 @@ use crate::{image, platform, symbols, vm};
 self_test!(claim 19, quick, the_image_lies_in_memory_that_the_tree_describes);
 fn the_image_lies_in_memory_that_the_tree_describes() -> Outcome {
     let machine = platform::machine().expect("tests run after the machine was discovered");
-    let start = vm::physical_of_image(image::start()).0 as u64;
+    let start = vm::physical_of_image(image::start()) as u64;
     ensure!(
         machine.banks.iter().any(|bank| bank.range.contains(start)),
         "no bank holds {start:#x}"

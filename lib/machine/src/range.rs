@@ -51,6 +51,11 @@ impl PhysicalRange {
         Self::between(self.start.max(other.start), self.end.min(other.end))
     }
 
+    /// Whether the two have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start < other.end() && other.start < self.end()
+    }
+
     /// The whole blocks of `alignment` bytes (a power of two) inside: what of a bank can be used.
     pub fn aligned_inwards(self, alignment: u64) -> Option<Self> {
         let start = self.start.next_multiple_of(alignment);

@@ -1,0 +1,61 @@
+//! Stacks.
+
+use alloc::vec::Vec;
+
+use super::{Outcome, ensure, ensure_eq, self_test};
+use crate::stack::{GAP_BYTES, NoStack, STACK_BYTES, Stack};
+use crate::vm::PAGE;
+use crate::{frame, probe};
+
+self_test!(claim 8, quick, a_stack_lies_above_a_gap_of_64_kib);
+fn a_stack_lies_above_a_gap_of_64_kib() -> Outcome {
+    let Ok(stack) = Stack::allocate() else {
+        return Err(super::Ended::Skipped("there is no memory"));
+    };
+    let range = stack.range();
+    ensure_eq!(range.len(), STACK_BYTES);
+    for address in range.clone().step_by(PAGE) {
+        // SAFETY: the stack is this test's.
+        let written = unsafe { probe::write(address, 1) };
+        ensure_eq!(written, Ok(()));
+    }
+    ensure!(GAP_BYTES >= 64 * 1024);
+    for below in (1..=GAP_BYTES).step_by(PAGE - 1) {
+        let address = range.start - below;
+        ensure!(probe::read_byte(address).is_err(), "{address:#x} below a stack is mapped");
+    }
+    drop(stack);
+    ensure!(probe::read(range.start).is_err(), "a stack is mapped after it was dropped");
+    Ok(())
+}
+
+self_test!(claim 37, a_stack_without_memory_is_an_error);
+fn a_stack_without_memory_is_an_error() -> Outcome {
+    // Most of memory is taken first, a large piece at a time, so that few stacks are left to try.
+    const PIECE: usize = 512;
+    let mut pieces = Vec::new();
+    ensure!(pieces.try_reserve(frame::statistics().free / PIECE).is_ok());
+    while pieces.len() < pieces.capacity()
+        && let Some(first) = frame::allocate_run(PIECE, 1)
+    {
+        pieces.push(first);
+    }
+    let mut stacks = Vec::new();
+    while stacks.len() < stacks.capacity() || stacks.try_reserve(1).is_ok() {
+        match Stack::allocate() {
+            Ok(stack) => stacks.push(stack),
+            Err(NoStack) => break,
+        }
+    }
+    let left = frame::statistics().free;
+    let count = stacks.len();
+    drop(stacks);
+    for first in pieces {
+        ensure_eq!(frame::free_run(first, PIECE), Ok(()));
+    }
+    ensure!(left < 8, "stack {count} failed with {left} frames left");
+    ensure!(count > 10, "only {count} stacks could be allocated");
+    let again = Stack::allocate();
+    ensure!(again.is_ok(), "no stack can be allocated after all were dropped");
+    Ok(())
+}

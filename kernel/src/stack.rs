@@ -1,0 +1,117 @@
+//! Stacks, in a region of their own: each with a gap of unmapped addresses below it.
+//!
+//! The gap is wider than any function's frame, which the build proves, so an overflow cannot step over it: this target has
+//! no stack probes.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::frame;
+use crate::sync::SpinLock;
+use crate::vm::{self, PAGE, Rights};
+
+/// Bytes of every stack.
+pub const STACK_BYTES: usize = 16 * 1024;
+
+/// Bytes from one stack to the next: the gap comes first.
+const SLOT_BYTES: usize = 128 * 1024;
+
+/// Unmapped bytes below a stack of the region.
+pub const GAP_BYTES: usize = SLOT_BYTES - STACK_BYTES;
+
+/// A stack: mapped, nobody else's. Dropped, it is unmapped on every hart before its frames are free.
+pub struct Stack {
+    low: usize,
+}
+
+/// There is no memory, or no address, for a stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoStack;
+
+/// Which slots of the region are free.
+struct Slots {
+    /// Those from this one on were never used.
+    next: usize,
+    /// Those that were given back. Has room for every slot in use, so that giving one back needs no memory.
+    free: Vec<usize>,
+}
+
+static SLOTS: SpinLock<Slots> = SpinLock::new(Slots { next: 0, free: Vec::new() });
+
+impl Slots {
+    fn take(&mut self) -> Option<usize> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if self.next == vm::STACKS.len() / SLOT_BYTES {
+            return None;
+        }
+        self.free.try_reserve(self.next + 1).ok()?;
+        self.next += 1;
+        Some(self.next - 1)
+    }
+}
+
+impl Stack {
+    /// A stack with whatever is in its frames. Takes the locks of stacks, heap and address space.
+    ///
+    /// # Errors
+    /// Without memory or a free address; nothing is lost then.
+    pub fn allocate() -> Result<Stack, NoStack> {
+        let slot = SLOTS.lock().take().ok_or(NoStack)?;
+        let low = vm::STACKS.start + slot * SLOT_BYTES + GAP_BYTES;
+        for page in (low..low + STACK_BYTES).step_by(PAGE) {
+            if !map_page(page) {
+                unmap(low..page);
+                SLOTS.lock().free.push(slot);
+                return Err(NoStack);
+            }
+        }
+        Ok(Stack { low })
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<usize> {
+        self.low..self.low + STACK_BYTES
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        unmap(self.range());
+        SLOTS.lock().free.push((self.low - vm::STACKS.start) / SLOT_BYTES);
+    }
+}
+
+/// Forgets the free slots behind the last that is in use, and the memory in which they were remembered.
+pub fn trim() {
+    let mut slots = SLOTS.lock();
+    slots.free.sort_unstable();
+    while slots.free.last().is_some_and(|last| last + 1 == slots.next) {
+        slots.free.pop();
+        slots.next -= 1;
+    }
+    let used = slots.next;
+    slots.free.shrink_to(used);
+}
+
+/// Maps a page to a frame of its own.
+fn map_page(address: usize) -> bool {
+    let Some(frame) = frame::allocate() else { return false };
+    let mapped = vm::map(vm::pages(address, PAGE), frame, Rights::ReadWrite);
+    if mapped.is_err() {
+        frame::free(frame).expect("the frame was just allocated");
+    }
+    mapped.is_ok()
+}
+
+/// Unmaps pages and frees their frames, each when no hart can reach it any more.
+fn unmap(addresses: Range<usize>) {
+    if addresses.is_empty() {
+        return;
+    }
+    vm::unmap(vm::pages(addresses.start, addresses.len()), |page| {
+        frame::free_run(page.frame, page.pages.count()).expect("a stack's frames are in use");
+    })
+    .expect("a stack is mapped");
+}
