@@ -38,8 +38,9 @@ pub(crate) fn class_of(layout: Layout) -> usize {
 
 /// The blocks of one size, and the pages that they are in.
 ///
-/// The pages that may have free blocks form a ring. The class allocates from the first of them, which alone may be empty, or
-/// full; a full one leaves the ring when the class turns to the next, and is parked until one of its blocks is freed.
+/// The pages that may have free blocks form a ring. The class allocates from the first of them, the current one, which alone
+/// may be empty, or full; a full one leaves the ring when the class turns to the next, and is parked until one of its blocks
+/// is freed.
 pub(crate) struct Class {
     /// The half of the first page that blocks come from.
     current: Option<&'static Half>,
@@ -84,6 +85,7 @@ impl Class {
         while let Some(first) = self.first {
             if let Some(half) = first.halves.iter().position(|half| self.starts & !half.used() != 0)
             {
+                first.set_current(true);
                 self.current = Some(&first.halves[half]);
                 self.base = books.address(first) + half * HALF;
                 return true;
@@ -109,6 +111,7 @@ impl Class {
         if self.first == Some(page) {
             self.first = Some(next).filter(|next| *next != page);
             self.current = None;
+            page.set_current(false);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::alloc::Layout;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::class::reach;
 use crate::{Frames, LARGEST, PAGE, SMALLEST};
@@ -36,6 +36,8 @@ pub(crate) struct Half {
     shift: AtomicU8,
     /// The same; but 0 while the page is parked, so that a free that would make room in it takes notice.
     open_shift: AtomicU8,
+    /// Its class allocates from the page, which stays even when it gets empty.
+    is_current: AtomicBool,
 }
 
 impl Half {
@@ -47,6 +49,11 @@ impl Half {
     #[inline]
     pub fn set_used(&self, used: u64) {
         self.used.store(used, Relaxed);
+    }
+
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        self.is_current.load(Relaxed)
     }
 
     /// Whether its blocks are those that a layout gets, and its page is not parked.
@@ -103,6 +110,13 @@ impl Page {
         for half in self.halves {
             let shift = if parked { 0 } else { half.shift.load(Relaxed) };
             half.open_shift.store(shift, Relaxed);
+        }
+    }
+
+    /// Whether its class allocates from it.
+    pub fn set_current(self, is_current: bool) {
+        for half in self.halves {
+            half.is_current.store(is_current, Relaxed);
         }
     }
 

@@ -148,7 +148,7 @@ impl<F: Frames> Heap<F> {
             return self.free_slowly(address, layout);
         }
         half.set_used(left);
-        if left == 0 {
+        if left == 0 && !half.is_current() {
             return self.settle(address, layout);
         }
         Ok(())
@@ -238,15 +238,12 @@ impl<F: Frames> Heap<F> {
         self.frames.free(self.books.address(page), count);
     }
 
-    /// After a free that left half a page empty: gives the page back, if the other half is empty too, and the class does not
-    /// allocate from it.
+    /// After a free that left half a page empty: gives the page back, if the other half is empty too.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, address: usize, layout: Layout) -> Result<(), FreeError> {
-        let class = class_of(layout);
-        let is_first = |page: &Page| self.classes[class].first == Some(*page);
-        let page = self.books.page(address).filter(|page| page.in_use() == 0 && !is_first(page));
-        if let Some(page) = page {
+        if let Some(page) = self.books.page(address).filter(|page| page.in_use() == 0) {
+            let class = class_of(layout);
             self.classes[class].remove(page, &self.books);
             self.close(class, page);
         }
