@@ -29,6 +29,8 @@ pub enum Rights {
 }
 
 impl Rights {
+    const ALL: [Rights; 3] = [Rights::Read, Rights::ReadWrite, Rights::ReadExecute];
+
     /// The bits of a leaf. A is set, and D where writable: a hart that does not set them itself (Svade) faults on entries
     /// without (privileged spec 4.3.1).
     const fn bits(self) -> usize {
@@ -70,17 +72,13 @@ impl Entry {
     pub fn decode(bits: usize) -> Entry {
         let frame = FrameNumber(bits >> FRAME_SHIFT);
         let live = bits & VALID != 0;
-        const READ_WRITE: usize = READ | WRITE;
-        const READ_EXECUTE: usize = READ | EXECUTE;
-        let entry = match bits & (READ | WRITE | EXECUTE) {
-            0 if bits == 0 => Entry::Empty,
-            0 => Entry::Table { frame, live },
-            READ => Entry::Leaf { frame, rights: Rights::Read, live },
-            READ_WRITE => Entry::Leaf { frame, rights: Rights::ReadWrite, live },
-            READ_EXECUTE => Entry::Leaf { frame, rights: Rights::ReadExecute, live },
-            _ => Entry::Malformed(bits),
+        let flags = (bits % (1 << FRAME_SHIFT)) & !(VALID | RETIRED);
+        let entry = match Rights::ALL.into_iter().find(|rights| rights.bits() == flags) {
+            _ if bits == 0 => Entry::Empty,
+            Some(rights) => Entry::Leaf { frame, rights, live },
+            None => Entry::Table { frame, live },
         };
-        // Whatever else is set, A and D where they should not be or reserved bits, shows in that it is not written so.
+        // Whatever else is set, A or D where they should not be or reserved bits, shows in that it is not written so.
         if entry.encode() == bits && frame < FRAMES_END { entry } else { Entry::Malformed(bits) }
     }
 
@@ -93,6 +91,11 @@ impl Entry {
             Entry::Leaf { frame, rights, live } => (frame, rights.bits(), live),
         };
         frame.0 << FRAME_SHIFT | bits | if live { VALID } else { RETIRED }
+    }
+
+    /// Whether harts see it (V is set).
+    pub const fn is_live(self) -> bool {
+        self.encode() & VALID != 0
     }
 }
 
@@ -108,6 +111,7 @@ impl fmt::Display for Rights {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let retired = |live| if live { "" } else { "retired " };
         match *self {
             Entry::Empty => f.write_str("nothing"),
             Entry::Table { frame, live } => write!(f, "{}table at {frame}", retired(live)),
@@ -117,8 +121,4 @@ impl fmt::Display for Entry {
             Entry::Malformed(bits) => write!(f, "malformed entry {bits:#x}"),
         }
     }
-}
-
-fn retired(live: bool) -> &'static str {
-    if live { "" } else { "retired " }
 }

@@ -4,7 +4,7 @@ use crate::address::Pages;
 
 /// Up to so many pages are fenced one by one. Beyond, forgetting everything costs a hart less: it has to fetch again
 /// what its TLB held, some tens of entries.
-const MOST_PAGES: usize = 64;
+pub(crate) const MOST_PAGES: usize = 64;
 
 /// What `sfence.vma` must cover (privileged spec 4.2.1). The second operand, the address space, is always 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,13 +13,6 @@ pub enum Fence {
     Pages(Pages),
     /// Every entry of every level: `sfence.vma` without an address (rs1 = x0).
     Everything,
-}
-
-impl Fence {
-    /// The fence for leaf entries of `pages`.
-    pub(crate) fn of(pages: Pages) -> Fence {
-        if pages.count() <= MOST_PAGES { Fence::Pages(pages) } else { Fence::Everything }
-    }
 }
 
 /// Which harts must execute a fence.

@@ -6,7 +6,7 @@ use frames::FrameNumber;
 
 use crate::address::{FRAMES_END, PAGE, Pages, VirtualAddress};
 use crate::entry::{Entry, Rights};
-use crate::fence::{Fence, Harts, Owed, Settled};
+use crate::fence::{Fence, Harts, MOST_PAGES, Owed, Settled};
 use crate::view::{Mapping, Step, TOP, View, index, span};
 use crate::{ENTRIES, TableMemory};
 
@@ -98,11 +98,7 @@ impl<M: TableMemory> AddressSpace<M> {
             }
             _ => Err(Error::Hole(slot.address)),
         })?;
-        let spent = |entry| match entry {
-            Entry::Empty => true,
-            Entry::Table { live, .. } | Entry::Leaf { live, .. } => !live,
-            Entry::Malformed(_) => false,
-        };
+        let spent = |entry: Entry| !entry.is_live();
         self.each_spent_table(pages, spent, |space, parent, frame| {
             space.write(parent.table, parent.index, Entry::Table { frame, live: false });
             links = true;
@@ -136,7 +132,8 @@ impl<M: TableMemory> AddressSpace<M> {
     /// What a change of `pages` leaves to do.
     fn owe(&mut self, pages: Pages, harts: Harts, links: bool, retired: Option<Pages>) -> Owed {
         self.unfenced_links += usize::from(links);
-        let fence = if self.unfenced_links > 0 { Fence::Everything } else { Fence::of(pages) };
+        let one_by_one = self.unfenced_links == 0 && pages.count() <= MOST_PAGES;
+        let fence = if one_by_one { Fence::Pages(pages) } else { Fence::Everything };
         Owed { fence, harts, retired, links }
     }
 
@@ -248,21 +245,15 @@ impl<M: TableMemory> AddressSpace<M> {
     fn reserve(&mut self, tables: usize) -> Result<Reserve, M::Error> {
         let mut reserve = Reserve(None);
         for _ in 0..tables {
-            match self.memory.allocate() {
-                Ok(frame) => {
-                    self.memory.write(frame, 0, reserve.0.map_or(0, |next| next.0 + 1));
-                    reserve.0 = Some(frame);
-                    self.table_pages += 1;
+            let frame = self.memory.allocate().inspect_err(|_| {
+                while let Some(frame) = self.take(&mut reserve) {
+                    self.memory.free(frame);
                 }
-                Err(error) => {
-                    while let Some(frame) = self.take(&mut reserve) {
-                        self.memory.free(frame);
-                        self.table_pages -= 1;
-                    }
-                    return Err(error);
-                }
-            }
+            })?;
+            self.memory.write(frame, 0, reserve.0.map_or(0, |next| next.0 + 1));
+            reserve.0 = Some(frame);
         }
+        self.table_pages += tables;
         Ok(reserve)
     }
 
@@ -291,7 +282,9 @@ fn at(pages: Pages, offset: usize) -> VirtualAddress {
 impl<E: fmt::Display> fmt::Display for Error<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Occupied(step) => write!(f, "at {} there is a {}", step.address, step.entry),
+            Error::Occupied(step) => {
+                write!(f, "at {} there is already a {}", step.address, step.entry)
+            }
             Error::Hole(address) => write!(f, "nothing is mapped at {address}"),
             Error::TooHigh(frame, pages) => write!(f, "{pages} pages from {frame} on end too high"),
             Error::NoTable(error) => write!(f, "no memory for a page table: {error}"),

@@ -4,7 +4,10 @@ mod common;
 
 use std::convert::Infallible;
 
-use common::{Found, GIGAPAGE, MEGAPAGE, Machine, NoFrame, PAGE, SPACE, address, points, span};
+use common::{
+    Found, GIGAPAGE, MEGAPAGE, Machine, NoFrame, PAGE, SPACE, address, cases_divided_by, points,
+    span,
+};
 use paging::{AddressSpace, Error, FrameNumber, Mapping, Owed, Pages, Rights};
 use proptest::prelude::*;
 
@@ -312,7 +315,7 @@ fn found_by(frame: usize, rights: Rights) -> Found {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 8, ..ProptestConfig::default() })]
+    #![proptest_config(cases_divided_by(8))]
 
     #[test]
     fn changes_do_what_the_oracle_says(actions in prop::collection::vec(action(), 1..30)) {

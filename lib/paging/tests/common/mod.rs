@@ -5,8 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use paging::{FrameNumber, TableMemory, VirtualAddress};
+use proptest::prelude::ProptestConfig;
 
 pub const PAGE: usize = 4096;
 pub const MEGAPAGE: usize = 512 * PAGE;
@@ -25,6 +27,14 @@ pub fn span(level: usize) -> usize {
     [PAGE, MEGAPAGE, GIGAPAGE][level]
 }
 
+/// As many cases as proptest's default, or `PROPTEST_CASES`, divided by the cost of one.
+pub fn cases_divided_by(cost: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = (default.cases / cost).max(1);
+    // Failures are kept as tests with a name, not as seeds in a file.
+    ProptestConfig { cases, failure_persistence: None, ..default }
+}
+
 /// The canonical address of a position.
 pub fn address(position: usize) -> VirtualAddress {
     let upper = if position >= SPACE / 2 { !(SPACE - 1) } else { 0 };
@@ -34,6 +44,12 @@ pub fn address(position: usize) -> VirtualAddress {
 /// There is no frame left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoFrame;
+
+impl fmt::Display for NoFrame {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("no frame is free")
+    }
+}
 
 /// What an access may find.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
