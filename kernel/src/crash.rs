@@ -1,11 +1,14 @@
 //! Deliberate crashes, each with what its report must say. `crash=KIND` on the command line runs one.
 
+use core::alloc::Layout;
 use core::hint::black_box;
 
 use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
 use crate::{console, image};
+#[cfg(feature = "checked")]
+use crate::{frame, probe, vm};
 
 /// A way to crash, registered where it is written.
 pub struct Kind {
@@ -184,6 +187,31 @@ fn doublefault() {
         }
     }
     panic!("{Faulty}");
+}
+
+crash_kind!(claim 40, harts 1, "-", doublefree, "is free already", "crash::doublefree,job::run");
+fn doublefree() {
+    let layout = Layout::new::<[u64; 8]>();
+    // SAFETY: the layout has a size.
+    let block = unsafe { alloc::alloc::alloc(layout) };
+    // SAFETY: the block was just allocated.
+    unsafe { alloc::alloc::dealloc(block, layout) };
+    // SAFETY: none: this is a deliberate fault, and the heap refuses it.
+    unsafe { alloc::alloc::dealloc(block, layout) };
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 27, harts 1, "-", useafterfree, "was written after it was freed", "crash::useafterfree,job::run");
+#[cfg(feature = "checked")]
+fn useafterfree() {
+    let freed = frame::allocate().expect("there is memory");
+    frame::free(freed).expect("it was just allocated");
+    let address = vm::direct(freed.address()) + 2048;
+    // SAFETY: none: this is a deliberate fault, into memory that is free.
+    let written = unsafe { probe::write(address, 1) };
+    assert_eq!(written, Ok(()));
+    // Whoever gets the frame finds out.
+    while frame::allocate().is_some() {}
 }
 
 crash_kind!(claim 11, harts 1, "hang", hang, "this boot never ends", "crash::hang,job::run");

@@ -41,11 +41,14 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!("console      {}", console::description());
     println!("harts up     {}", hart::all().count());
     let frames = frame::statistics();
+    let cleared = match frame::zero_block() {
+        0 => "a word",
+        _ => "a cbo.zero",
+    };
+    let (free, usable) = (frames.free, frames.usable);
+    let tables = vm::table_pages();
     println!(
-        "frames       {} of {} free, {} of page tables",
-        frames.free,
-        frames.usable,
-        vm::table_pages()
+        "frames       {free} of {usable} free, {tables} hold page tables; cleared {cleared} at a time"
     );
     for mapping in vm::view().mappings() {
         let start = mapping.pages.start().value();

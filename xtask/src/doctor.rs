@@ -66,9 +66,7 @@ impl Finding {
     }
 
     fn missing(name: &'static str, survey: &Survey, need: Need) -> Finding {
-        // The advice goes on from a sentence that lists what is missing.
-        let advice = setup::advice(survey, &[need]);
-        let advice = advice.trim_start_matches(['.', '\n']).to_owned();
+        let advice = setup::advice(survey, &[need]).trim_start().to_owned();
         Finding { name, state: State::Missing, description: None, path: None, advice: Some(advice) }
     }
 }
@@ -160,7 +158,7 @@ fn examine(survey: &Survey) -> Report {
                 state: State::MissingOptional,
                 description: Some("optional: for stepping through the kernel".to_owned()),
                 path: None,
-                advice: setup::gdb_advice(),
+                advice: setup::gdb_command().map(|command| format!("Get it with:\n    {command}")),
             },
         },
     );
@@ -183,9 +181,17 @@ fn print(report: &Report) {
             format!("{:10} {style}{state:8}{style:#} {description:width$}  {path}", finding.name);
         anstream::println!("{}", line.trim_end());
     }
-    for finding in report.findings.iter().filter(|finding| finding.advice.is_some()) {
-        let advice = finding.advice.as_deref().unwrap_or_default();
-        anstream::println!("\n{}: {advice}", finding.name);
+    // What one command gets is one paragraph.
+    let mut advice: Vec<(&str, Vec<&str>)> = Vec::new();
+    for finding in &report.findings {
+        let Some(text) = finding.advice.as_deref() else { continue };
+        match advice.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(finding.name),
+            None => advice.push((text, vec![finding.name])),
+        }
+    }
+    for (text, names) in advice {
+        anstream::println!("\n{}: {text}", names.join(", "));
     }
     if report.healthy {
         anstream::println!("\nNothing is missing: `cargo run` and `cargo test` work.");

@@ -163,11 +163,12 @@ impl fmt::Display for Need {
 
 /// The machine lacks something. Ends xtask with exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this machine lacks {}{advice}", list(needs))]
+#[error("this machine lacks {}.{advice}", list(needs))]
 pub struct Missing {
     /// What is not there.
     pub needs: Vec<Need>,
-    /// How to get it, and why it was not put in place: text that follows the list; empty where nobody tried.
+    /// Why it was not put in place, and how to get it, in lines that each begin with a line break. Empty where nobody
+    /// tried.
     pub advice: String,
 }
 

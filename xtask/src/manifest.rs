@@ -250,16 +250,6 @@ impl Manifest {
             other => Err(Problem::UnknownSort(other.to_owned())),
         }
     }
-
-    /// The test of the name `name`.
-    pub fn test(&self, name: &str) -> Option<&Test> {
-        self.tests.iter().find(|test| test.name == name)
-    }
-
-    /// The crash of the kind `kind`.
-    pub fn crash(&self, kind: &str) -> Option<&Crash> {
-        self.crashes.iter().find(|crash| crash.kind == kind)
-    }
 }
 
 impl Entry {

@@ -331,19 +331,19 @@ pub(crate) fn die_with_parent(command: &mut Command) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::environment::{Compiler, Core, Version};
+    use std::fs;
 
     /// An environment whose QEMU is a shell script, and the folder that it lies in.
     fn stand_in(script: &str) -> (Environment, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("there is room");
         let program = folder.path().join("qemu");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script can be written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
-            .expect("it can be made executable");
+        // Written by a process of its own: a child that another test starts at that moment would otherwise inherit the
+        // open file, and a file that is open for writing cannot be run.
+        let write = "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod +x \"$0\"";
+        let status = Command::new("sh").args(["-c", write]).arg(&program).arg(script).status();
+        assert!(status.expect("there is a shell").success());
         let version = Version::new(1, 0, 0);
         let compiler = Compiler {
             rustc: PathBuf::new(),

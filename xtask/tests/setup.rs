@@ -4,7 +4,7 @@
 //! happens. Nothing here touches the real machine: the stand-ins are what would.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -26,8 +26,10 @@ impl Machine {
         }
         // Where xtask keeps what it remembers: the real one's memory is not the stand-in's.
         fs::write(machine.path("target/CACHEDIR.TAG"), "").expect("a file can be written");
-        fs::copy(env!("CARGO_BIN_EXE_xtask"), machine.path("target/debug/xtask"))
-            .expect("xtask can be copied");
+        shell(
+            "cp \"$1\" \"$2\"",
+            &[Path::new(env!("CARGO_BIN_EXE_xtask")), &machine.path("target/debug/xtask")],
+        );
 
         let compiler = &machine.environment.compiler;
         let libraries = machine.toolchain().join("lib/rustlib");
@@ -37,10 +39,8 @@ impl Machine {
             libraries.join(&compiler.host),
         )
         .expect("a link can be made");
-        machine.program(
-            &machine.toolchain().join("bin/rustc"),
-            &rustc(&compiler.rustc, &machine.toolchain()),
-        );
+        let rustc = rustc(&compiler.rustc, &machine.toolchain());
+        machine.program(&machine.toolchain().join("bin/rustc"), &machine.logged("rustc", &rustc));
         symlink(&machine.environment.cargo, machine.toolchain().join("bin/cargo"))
             .expect("a link can be made");
 
@@ -65,17 +65,18 @@ impl Machine {
 
     /// Adds a program to PATH that is a shell script. It logs each call.
     fn add(&self, name: &str, script: &str) {
-        let log = self.path("log");
-        let script = format!("echo \"{name} $*\" >> '{}'\n{script}", log.display());
-        self.program(&self.path("bin").join(name), &script);
+        self.program(&self.path("bin").join(name), &self.logged(name, script));
+    }
+
+    fn logged(&self, name: &str, script: &str) -> String {
+        format!("echo \"{name} $*\" >> '{}'\n{script}", self.path("log").display())
     }
 
     fn program(&self, path: &Path, script: &str) {
         fs::create_dir_all(path.parent().expect("a program lies in a folder"))
             .expect("a folder can be made");
-        fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("a script can be written");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-            .expect("a script can be made executable");
+        let script = format!("#!/bin/sh\n{script}\n");
+        shell("printf %s \"$2\" > \"$1\"; chmod +x \"$1\"", &[path, Path::new(&script)]);
     }
 
     fn link(&self, name: &str, program: &Path) {
@@ -103,10 +104,17 @@ impl Machine {
     }
 
     /// Every call of a logged stand-in so far, a line each.
-    fn calls(&self) -> Vec<String> {
+    fn calls(&self, name: &str) -> Vec<String> {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
-        log.lines().map(str::to_owned).collect()
+        log.lines().filter(|line| line.split(' ').next() == Some(name)).map(str::to_owned).collect()
     }
+}
+
+/// Runs a script with arguments. Programs are written by it and not by this process: a test in another thread that
+/// starts a child at that moment would have it inherit the open file, and a file that is open for writing cannot be run.
+fn shell(script: &str, arguments: &[&Path]) {
+    let status = Command::new("sh").args(["-c", script, "sh"]).args(arguments).status();
+    assert!(status.expect("there is a shell").success(), "{script} {arguments:?}");
 }
 
 /// A compiler that is the real one but for where its libraries lie.
@@ -154,12 +162,19 @@ fn a_rustup_that_can_download_gets_the_target_and_the_kernel_boots() {
     let console = text(&first.stdout);
     let last = console.lines().last().unwrap_or_default();
     assert!(last.starts_with("verdict: pass"), "{console}");
-    assert_eq!(machine.calls(), [command]);
+    assert_eq!(machine.calls("rustup"), [command]);
 
+    let calls_of_rustc = machine.calls("rustc").len();
     let second = machine.xtask(&["run"], &[]);
     assert!(second.status.success(), "{}", text(&second.stderr));
     assert_eq!(text(&second.stderr), "", "the second run has nothing to put in place or to build");
-    assert_eq!(machine.calls().len(), 1, "{:?}", machine.calls());
+    assert_eq!(machine.calls("rustup").len(), 1);
+    assert_eq!(machine.calls("rustc").len(), calls_of_rustc, "the second run knows the compiler");
+
+    // What is remembered is not believed when it is gone.
+    fs::remove_file(to).expect("rustup made the link");
+    let third = machine.xtask(&["run"], &[("OS16_NO_INSTALL", "1")]);
+    assert_eq!(third.status.code(), Some(2), "{}", text(&third.stderr));
 }
 
 #[test]
@@ -175,7 +190,7 @@ Nothing was installed, because OS16_NO_INSTALL is set. This puts it in place:
     );
     assert_eq!(text(&output.stderr), expected);
     assert_eq!(text(&output.stdout), "");
-    assert_eq!(machine.calls(), [""; 0], "nothing may be called");
+    assert_eq!(machine.calls("rustup"), [""; 0], "nothing may be installed");
 }
 
 #[test]

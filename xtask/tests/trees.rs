@@ -1,5 +1,6 @@
 //! Every tree that QEMU makes for its RISC-V machines, and what the kernel finds in it.
 
+use std::process::Command;
 use std::sync::OnceLock;
 
 use machine::{Bank, Context, Extensions, Interrupt, Machine, Mmu, PhysicalRange, UartKind};
@@ -234,4 +235,41 @@ fn extensions_are_those_of_the_cpu() {
 fn sv39_alone() {
     let expected = Expected { mmu: Mmu::Sv39, ..virt(1, 128 * MIB) };
     check("virt", "-cpu rv64,sv57=off,sv48=off", &expected);
+}
+
+/// What `machine FILE.dtb` says of a blob: its exit code, its output, its errors.
+fn command(blob: &[u8], arguments: &[&str]) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("tree.dtb");
+    std::fs::write(&file, blob).expect("the file is written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let output = command.arg("machine").arg(&file).args(arguments).output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_command_lists_what_there_is() {
+    let blob = tree("virt", "-smp 2");
+    let machine = Machine::discover(&blob).expect("a machine");
+    assert_eq!(command(&blob, &[]), (Some(0), machine.to_string(), String::new()));
+    let (code, output, _) = command(&blob, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!((code, &json["boots"]), (Some(0), &true.into()));
+    assert_eq!(json["harts"][1]["context"]["number"], 3);
+    assert_eq!(json["memory"][0]["size"], 128 * MIB);
+    assert_eq!(json["uart"]["interrupt"]["number"], 10);
+}
+
+#[test]
+fn the_command_says_why_the_kernel_could_not_boot() {
+    let blob = tree("virt", "");
+    let cut = &blob[..blob.len() / 2];
+    let error = Machine::discover(cut).err().expect("an error").to_string();
+    let text = format!("the kernel could not boot: {error}\n");
+    assert_eq!(command(cut, &[]), (Some(1), String::new(), text));
+    let (code, output, _) = command(cut, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!((code, &json["boots"]), (Some(1), &false.into()));
+    assert_eq!(json["error"], error);
 }

@@ -12,7 +12,7 @@
 //! seen, because a clearing that comes after the setting in the bit's order of changes (acquire) has seen all that came before
 //! the setting (release). A bit set in vain may be left over from a race; who finds one clears it, by rule 2.
 
-use core::iter;
+use core::mem;
 use core::ops::Range;
 
 use crate::atomic::{AtomicU64, Ordering};
@@ -54,49 +54,46 @@ impl<'a> Bitmap<'a> {
         crate::touch();
         let old = self.words[index][0].fetch_or(mask, Ordering::Release);
         if old == 0 {
-            self.set_nonempty(0, index, ());
+            self.set_nonempty(0, index);
         }
         old & mask
     }
 
-    /// Rule 1, for the word `index` of `level`, which has become nonzero. Returns `then`, so that it can be a caller's last call.
+    /// Rule 1, for the word `index` of `level`, which has become nonzero.
     #[inline]
-    pub fn set_nonempty<T>(&self, level: usize, index: usize, then: T) -> T {
+    pub fn set_nonempty(&self, level: usize, index: usize) {
         crate::touch();
         let old = self.summary[level][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
         if old == 0 && level + 1 < LEVELS {
-            self.set_nonempty_above(level + 1, index / 64, then)
-        } else {
-            then
+            self.set_nonempty_above(level + 1, index / 64);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn set_nonempty_above<T>(&self, level: usize, index: usize, then: T) -> T {
-        self.set_nonempty(level, index, then)
+    fn set_nonempty_above(&self, level: usize, index: usize) {
+        self.set_nonempty(level, index);
     }
 
-    /// Rule 2, for the word `index` of `level`, which was seen to be zero. Returns `then`, so that it can be a caller's last call.
+    /// Rule 2, for the word `index` of `level`, which was seen to be zero. Returns `result`, so that a caller need not keep it
+    /// anywhere meanwhile.
     #[inline]
-    pub fn set_empty<T>(&self, level: usize, index: usize, then: T) -> T {
+    pub fn set_empty<T>(&self, level: usize, index: usize, result: T) -> T {
         crate::touch();
         let bit = 1 << (index % 64);
         let old = self.summary[level][index / 64].fetch_and(!bit, Ordering::AcqRel);
         if self.load(level, index) != 0 {
-            return self.set_nonempty_above(level, index, then);
+            self.set_nonempty(level, index);
+        } else if old == bit && level + 1 < LEVELS {
+            return self.set_empty_above(level + 1, index / 64, result);
         }
-        if old == bit && level + 1 < LEVELS {
-            self.set_empty_above(level + 1, index / 64, then)
-        } else {
-            then
-        }
+        result
     }
 
     #[cold]
     #[inline(never)]
-    fn set_empty_above<T>(&self, level: usize, index: usize, then: T) -> T {
-        self.set_empty(level, index, then)
+    fn set_empty_above<T>(&self, level: usize, index: usize, result: T) -> T {
+        self.set_empty(level, index, result)
     }
 
     /// Rule 2, for a search that was led to a word that is zero.
@@ -107,32 +104,27 @@ impl<'a> Bitmap<'a> {
     }
 
     /// The first word from `from` on that has a bit set, with what it was then.
+    #[inline]
     pub fn find(&self, from: usize) -> Option<(usize, u64)> {
-        // `index` is an entry of the summary's level `level`: all before it are done with.
-        let (mut level, mut index) = (0, from);
-        loop {
-            let entries = self.summary[level].len();
-            if index / 64 >= entries {
-                return None;
+        // Mostly among the same 64 words.
+        let later = self.load(1, from / 64) >> (from % 64);
+        if later != 0 {
+            let word = from + later.trailing_zeros() as usize;
+            let bits = self.load(0, word);
+            if bits != 0 {
+                return Some((word, bits));
             }
+        }
+        self.find_by_summary(from)
+    }
+
+    #[inline(never)]
+    fn find_by_summary(&self, from: usize) -> Option<(usize, u64)> {
+        // All entries of the summary's level `level` before `index` are done with.
+        let (mut level, mut index) = (0, from);
+        while index / 64 < self.summary[level].len() {
             let later = self.load(level + 1, index / 64) >> (index % 64);
-            if later != 0 {
-                index += later.trailing_zeros() as usize;
-                // Down, to the first word below.
-                loop {
-                    let bits = self.load(level, index);
-                    if bits == 0 {
-                        self.clear_in_vain(level, index);
-                        index += 1;
-                        break;
-                    }
-                    if level == 0 {
-                        return Some((index, bits));
-                    }
-                    level -= 1;
-                    index = index * 64 + bits.trailing_zeros() as usize;
-                }
-            } else {
+            if later == 0 {
                 // Up, or along the highest level.
                 index = index / 64 + 1;
                 if level + 1 < LEVELS {
@@ -140,8 +132,25 @@ impl<'a> Bitmap<'a> {
                 } else {
                     index *= 64;
                 }
+                continue;
+            }
+            // Down to the first word below, unless a bit was set in vain.
+            index += later.trailing_zeros() as usize;
+            loop {
+                let bits = self.load(level, index);
+                if bits == 0 {
+                    self.clear_in_vain(level, index);
+                    index += 1;
+                    break;
+                }
+                if level == 0 {
+                    return Some((index, bits));
+                }
+                level -= 1;
+                index = index * 64 + bits.trailing_zeros() as usize;
             }
         }
+        None
     }
 
     /// A word that has a bit set, wherever the summary lags behind: looks at every word.
@@ -150,16 +159,25 @@ impl<'a> Bitmap<'a> {
     }
 }
 
-/// The words that a range of bits lies in, each with the mask of its bits. `bits` is not empty.
+/// The words that a range of bits lies in, each with the mask of its bits there.
 pub fn pieces(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    let mut rest = bits;
-    iter::from_fn(move || {
-        let (word, low) = (rest.start / 64, rest.start % 64);
-        let high = (rest.end.checked_sub(word * 64)?).min(64);
-        if low >= high {
-            return None;
-        }
-        rest.start = (word + 1) * 64;
-        Some((word, (u64::MAX << low) & (u64::MAX >> (64 - high))))
+    let mut mask = u64::MAX << (bits.start % 64);
+    (bits.start / 64..bits.end.div_ceil(64)).map(move |word| {
+        let last = if word == bits.end / 64 { !(u64::MAX << (bits.end % 64)) } else { u64::MAX };
+        (word, mem::replace(&mut mask, u64::MAX) & last)
     })
+}
+
+/// How many bits are set, quickly for a word of which all or none are.
+pub fn count(bits: u64) -> usize {
+    #[cold]
+    #[inline(never)]
+    fn count_some(bits: u64) -> usize {
+        bits.count_ones() as usize
+    }
+    match bits {
+        0 => 0,
+        u64::MAX => 64,
+        _ => count_some(bits),
+    }
 }

@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::sync::atomic::AtomicUsize;
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::bitmap::{Bitmap, Word};
+use crate::bitmap::{Bitmap, Word, count};
 use crate::setup::words_of_bank;
 use crate::{Cache, FrameNumber, FrameRange, FreeError};
 
@@ -114,26 +114,25 @@ impl<'a> Frames<'a> {
     }
 
     /// A frame, with whatever is in it. `None` if every frame is in use or reserved.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, cache: &Cache) -> Option<FrameNumber> {
-        let hint = cache.pop();
-        if let Some(frame) = hint
-            && let Some([free, _]) = self.common(frame)
-        {
-            crate::touch();
-            let bit = 1 << (frame.0 % 64);
-            // Acquire pairs with the release in `free`: the last user of the frame is done with it.
-            let old = free.fetch_and(!bit, Ordering::Acquire);
-            let rest = old & !bit;
-            if rest != old {
-                return if rest == 0 {
-                    self.bitmap.set_empty(0, self.largest.bit(frame) / 64, hint)
-                } else {
-                    hint
-                };
-            }
+        let Some(hint) = cache.pop() else { return self.allocate_slowly(cache, None) };
+        let Some([free, _]) = self.common(hint) else {
+            return self.allocate_slowly(cache, Some(hint));
+        };
+        crate::touch();
+        let bit = 1 << (hint.0 % 64);
+        // Acquire pairs with the release in `free`: the last user of the frame is done with it.
+        let old = free.fetch_and(!bit, Ordering::Acquire);
+        let rest = old & !bit;
+        if rest == old {
+            return self.allocate_slowly(cache, None);
         }
-        self.allocate_slowly(cache, hint)
+        Some(if rest == 0 {
+            self.bitmap.set_empty(0, self.largest.bit(hint) / 64, hint)
+        } else {
+            hint
+        })
     }
 
     /// Takes back a frame that was given out, alone or in a run, on whichever hart. From then on another hart may get it.
@@ -141,7 +140,7 @@ impl<'a> Frames<'a> {
     /// # Errors
     ///
     /// If the frame is not in use.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, cache: &Cache, frame: FrameNumber) -> Result<(), FreeError> {
         let Some([free, usable]) = self.common(frame) else {
             return self.free_slowly(cache, frame);
@@ -157,10 +156,9 @@ impl<'a> Frames<'a> {
         }
         cache.push(frame);
         if old == 0 {
-            self.bitmap.set_nonempty(0, self.largest.bit(frame) / 64, Ok(()))
-        } else {
-            Ok(())
+            self.bitmap.set_nonempty(0, self.largest.bit(frame) / 64);
         }
+        Ok(())
     }
 
     /// [`free`](Self::free) for a frame by its physical address.
@@ -185,12 +183,8 @@ impl<'a> Frames<'a> {
 
     /// Counts. Looks at every word.
     pub fn statistics(&self) -> Statistics {
-        let free = self
-            .bitmap
-            .words
-            .iter()
-            .map(|[free, _]| free.load(Ordering::Relaxed).count_ones() as usize)
-            .sum();
+        let free =
+            self.bitmap.words.iter().map(|[free, _]| count(free.load(Ordering::Relaxed))).sum();
         Statistics { usable: self.usable, free, in_use: self.usable - free }
     }
 

@@ -4,13 +4,13 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::bitmap::pieces;
-use crate::{FrameNumber, FrameRange, Frames, FreeError};
+use crate::{FrameNumber, Frames, FreeError};
 
 impl Frames<'_> {
     /// The first of `count` frames that follow each other, its number a multiple of `alignment` frames. `None` if there is no
     /// such run in one bank, or others took it.
     ///
-    /// Looks at each word with a free frame at most once, from where the last run was found, and passes over the full ones.
+    /// Looks at the words with a free frame, each at most once, from where the last run was found on, and passes over the full ones.
     ///
     /// # Panics
     ///
@@ -20,8 +20,9 @@ impl Frames<'_> {
         loop {
             let place = self.run_place.load(Relaxed);
             let start = self
-                .find_run(place, count, alignment)
-                .or_else(|| self.find_run(0, count, alignment))?;
+                .find_run(place..usize::MAX, count, alignment)
+                // Those that begin before the place, and may reach over it.
+                .or_else(|| self.find_run(0..place + count / 64 + 1, count, alignment))?;
             if self.take_run(start..start + count) {
                 self.run_place.store((start + count) / 64, Relaxed);
                 return Some(self.frame(start));
@@ -42,25 +43,21 @@ impl Frames<'_> {
             return Ok(());
         }
         let bank = self.bank_of(first).ok_or(FreeError::Foreign(first))?;
-        if count > bank.frames.end.0 - first.0 {
-            return Err(FreeError::Foreign(bank.frames.end));
-        }
-        let bits = bank.bits(FrameRange { start: first, end: FrameNumber(first.0 + count) });
+        let inside = count.min(bank.frames.end.0 - first.0);
+        let bits = bank.bit(first)..bank.bit(first) + inside;
         let at = |word: usize, mask: u64| bank.frame(word * 64 + mask.trailing_zeros() as usize);
         for (word, mask) in pieces(bits.clone()) {
             let [free, usable] = &self.bitmap.words[word];
             let reserved = mask & !usable.load(Relaxed);
-            let free = mask & free.load(Relaxed);
-            let wrong = reserved | free;
+            let wrong = reserved | mask & free.load(Relaxed);
             if wrong != 0 {
-                let frame = at(word, wrong);
-                let is_reserved = reserved & wrong & wrong.wrapping_neg() != 0;
-                return Err(if is_reserved {
-                    FreeError::Reserved(frame)
-                } else {
-                    FreeError::Free(frame)
-                });
+                let is_reserved = reserved.trailing_zeros() == wrong.trailing_zeros();
+                let error = if is_reserved { FreeError::Reserved } else { FreeError::Free };
+                return Err(error(at(word, wrong)));
             }
+        }
+        if inside < count {
+            return Err(FreeError::Foreign(bank.frames.end));
         }
         let mut result = Ok(());
         for (word, mask) in pieces(bits) {
@@ -87,12 +84,14 @@ impl Frames<'_> {
         true
     }
 
-    /// A run of set bits, at the first place from the word `from` on.
-    fn find_run(&self, from: usize, count: usize, alignment: usize) -> Option<usize> {
+    /// The first place for a run among some words.
+    fn find_run(&self, words: Range<usize>, count: usize, alignment: usize) -> Option<usize> {
         // The set bits before the word that is looked at.
         let mut run = 0..0;
-        let mut next = from;
-        while let Some((word, bits)) = self.bitmap.find(next) {
+        let mut next = words.start;
+        while let Some((word, bits)) = self.bitmap.find(next)
+            && word < words.end
+        {
             let base = word * 64;
             if run.end != base {
                 run.start = base;
@@ -137,7 +136,7 @@ fn run_starts(mut bits: u64, count: usize) -> u64 {
 /// The bits of a word whose frames are multiples of `alignment`, as far as the word can tell.
 fn aligned_bits(alignment: usize) -> u64 {
     match alignment {
-        0..64 => u64::MAX / ((1 << alignment) - 1),
+        1..64 => u64::MAX / ((1 << alignment) - 1),
         _ => 0,
     }
 }

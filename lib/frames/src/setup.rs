@@ -3,9 +3,9 @@
 use core::iter;
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::bitmap::{Bitmap, LEVELS, pieces};
+use crate::bitmap::{Bitmap, LEVELS, count, pieces};
 use crate::frames::{BANK_WORDS, Frames};
-use crate::{FrameRange, SetupError};
+use crate::{FrameNumber, FrameRange, SetupError};
 
 /// Memory being described, before anything is given out. At first all of it is reserved.
 ///
@@ -20,14 +20,17 @@ impl<'a> Setup<'a> {
     ///
     /// If the banks are not sorted or empty, or the storage is smaller than [`words_needed`].
     pub fn new(banks: &[FrameRange], storage: &'a [AtomicU64]) -> Result<Self, SetupError> {
-        if let Some([_, late]) = banks.array_windows().find(|[early, late]| late.start < early.end)
-        {
-            return Err(SetupError::Unsorted(late.start));
+        let mut end = FrameNumber(0);
+        for bank in banks.iter().filter(|bank| !bank.is_empty()) {
+            if bank.start < end {
+                return Err(SetupError::Unsorted(bank.start));
+            }
+            end = bank.end;
         }
         let needed = words_needed(banks);
-        if storage.len() < needed {
+        let Some(storage) = storage.get(..needed) else {
             return Err(SetupError::Storage { needed, given: storage.len() });
-        }
+        };
         storage.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 
         let mut rest = storage;
@@ -68,17 +71,23 @@ impl<'a> Setup<'a> {
 
     /// The allocator, ready.
     pub fn finish(mut self) -> Frames<'a> {
-        let mut count = 0;
-        for (index, [free, usable]) in self.0.bitmap.words.iter().enumerate() {
-            // The set-up's mark for reserved is undone.
-            let bits = free.load(Ordering::Relaxed) & usable.load(Ordering::Relaxed);
-            free.store(bits, Ordering::Relaxed);
-            count += usable.load(Ordering::Relaxed).count_ones() as usize;
-            if bits != 0 {
-                self.0.bitmap.set_nonempty(0, index, ());
+        let mut usable_frames = 0;
+        for (group, words) in self.0.bitmap.words.chunks(64).enumerate() {
+            let mut nonempty = 0;
+            for (index, [free, usable]) in words.iter().enumerate() {
+                let usable = usable.load(Ordering::Relaxed);
+                // Without the marks of what is reserved.
+                let bits = free.load(Ordering::Relaxed) & usable;
+                free.store(bits, Ordering::Relaxed);
+                nonempty |= u64::from(bits != 0) << index;
+                usable_frames += count(usable);
+            }
+            self.0.bitmap.summary[0][group].store(nonempty, Ordering::Relaxed);
+            if nonempty != 0 {
+                self.0.bitmap.set_nonempty(1, group);
             }
         }
-        self.0.usable = count;
+        self.0.usable = usable_frames;
         self.0
     }
 

@@ -1,44 +1,47 @@
-//! Tests.
+//! Properties against a simple oracle, small cases in full, the number of words that are touched, and harts as threads.
 
-use core::cell::Cell;
-use std::thread_local;
+mod cost;
+mod errors;
+mod oracle;
+mod properties;
+mod threads;
+
+use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
 use crate::atomic::AtomicU64;
-use crate::{Cache, FrameNumber, FrameRange, FreeError, Setup, State, words_needed};
+use crate::{FrameNumber, FrameRange, Frames, Setup, words_needed};
 
-thread_local! {
-    static TOUCHES: Cell<usize> = const { Cell::new(0) };
-}
-
-pub fn count_touch() {
-    TOUCHES.set(TOUCHES.get() + 1);
-}
+pub use cost::count_touch;
 
 fn range(start: usize, end: usize) -> FrameRange {
     FrameRange { start: FrameNumber(start), end: FrameNumber(end) }
 }
 
+/// Storage with something in it, as memory has after a reset.
 fn storage(banks: &[FrameRange]) -> Vec<AtomicU64> {
     (0..words_needed(banks)).map(|_| AtomicU64::new(0x5555_aaaa_5555_aaaa)).collect()
 }
 
-#[test]
-fn every_free_frame_is_given_out_once() {
-    let banks = [range(100, 1000), range(1010, 1500)];
-    let storage = storage(&banks);
-    let mut setup = Setup::new(&banks, &storage).unwrap();
-    setup.reserve(range(200, 300));
-    setup.release(range(0, 5000));
-    setup.occupy(range(250, 400));
-    let frames = setup.finish();
-    let cache = Cache::new();
-    let mut got: Vec<FrameNumber> = std::iter::from_fn(|| frames.allocate(&cache)).collect();
-    got.sort();
-    let expected: Vec<_> = (100..200).chain(400..1000).chain(1010..1500).map(FrameNumber).collect();
-    assert_eq!(got, expected);
-    assert_eq!(frames.state(FrameNumber(300)), Some(State::InUse));
-    assert_eq!(frames.free_run(FrameNumber(290), 20), Err(FreeError::Reserved(FrameNumber(290))));
-    assert_eq!(frames.free_run(FrameNumber(300), 100), Ok(()));
-    assert_eq!(frames.allocate_run(64, 64), Some(FrameNumber(320)));
+/// All frames of all banks free.
+fn all_free<'a>(banks: &[FrameRange], storage: &'a [AtomicU64]) -> Frames<'a> {
+    let mut setup = Setup::new(banks, storage).unwrap();
+    setup.release(range(0, usize::MAX));
+    setup.finish()
+}
+
+/// Fails unless the bits of the summary are set that must be, and no others: as it is when no call is under way and none raced.
+fn assert_summary_is_exact(frames: &Frames) {
+    let mut nonempty: Vec<bool> =
+        frames.bitmap.words.iter().map(|[free, _]| free.load(Relaxed) != 0).collect();
+    for level in frames.bitmap.summary {
+        for (index, nonempty) in nonempty.iter().enumerate() {
+            assert_eq!(
+                level[index / 64].load(Relaxed) >> (index % 64) & 1 != 0,
+                *nonempty,
+                "the bit of word {index}"
+            );
+        }
+        nonempty = level.iter().map(|word| word.load(Relaxed) != 0).collect();
+    }
 }

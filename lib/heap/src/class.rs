@@ -1,120 +1,146 @@
-//! A class: all blocks of one size.
+//! Classes: all blocks of one size.
 
-use crate::Usage;
-use crate::ledger::{Books, HALF, Half, List, Page};
-use crate::size::{Positions, SMALLEST, Size};
+use core::alloc::Layout;
+use core::iter::successors;
+use core::num::NonZero;
 
-/// The half that a class without a page allocates from: it has nothing.
-static NOTHING: Half = Half::new(u64::MAX);
+use crate::ledger::{Books, HALF, Half, Page};
+use crate::{LARGEST, PAGE, SMALLEST, Usage};
+
+/// Seven sizes, and last the blocks of whole pages.
+pub(crate) const CLASSES: usize = WHOLE_PAGES + 1;
+/// The class of the blocks of whole pages.
+pub(crate) const WHOLE_PAGES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
+
+/// The offset of the last byte that a layout needs, as far as its highest bit goes: a block of a power of two that is larger
+/// has both the size and the alignment.
+#[inline]
+pub(crate) fn reach(layout: Layout) -> usize {
+    // Size 0 wraps, and gets a page: nobody asks for it.
+    layout.size().wrapping_sub(1) | (layout.align() - 1)
+}
+
+/// The class that serves a layout.
+#[inline]
+pub(crate) fn class_of(layout: Layout) -> usize {
+    /// By reach, in units of the smallest block; the last for all that reach further.
+    static CLASS_OF: [u8; LARGEST / SMALLEST + 1] = {
+        let mut table = [0; LARGEST / SMALLEST + 1];
+        let mut unit = 1;
+        while unit < table.len() {
+            table[unit] = unit.ilog2() as u8 + 1;
+            unit += 1;
+        }
+        table
+    };
+    usize::from(CLASS_OF[(reach(layout) / SMALLEST).min(CLASS_OF.len() - 1)]) % CLASSES
+}
 
 /// The blocks of one size, and the pages that they are in.
 ///
-/// A page of a class is in one of three places: it is the one that the class allocates from (`page`), or it has free blocks
-/// and is `listed`, or it was full when the class left it, and is parked: on no list, and marked so. Only the first may be empty.
+/// The pages that may have free blocks form a ring. The class allocates from the first of them, the current one, which alone
+/// may be empty, or full; a full one leaves the ring when the class turns to the next, and is parked until one of its blocks
+/// is freed.
 pub(crate) struct Class {
-    /// The half of `page` that blocks come from.
-    current: &'static Half,
+    /// The half of the first page that blocks come from.
+    current: Option<&'static Half>,
     /// The first address of that half.
     base: usize,
-    /// The bits of a half at which blocks begin.
+    /// The bits at which blocks begin; none for blocks of whole pages.
     starts: u64,
-    page: Option<Page>,
-    listed: List,
+    pub first: Option<Page>,
+    /// Times that frames were taken together, less those given back: for blocks of whole pages, the blocks.
+    grants: usize,
     pages: usize,
     most_pages: usize,
 }
 
 impl Class {
-    pub const fn new(size: Size) -> Class {
+    pub const fn new(class: usize) -> Class {
         let mut starts = 0;
-        let mut start = 0;
+        let mut start = if class == WHOLE_PAGES { u64::BITS } else { 0 };
         while start < u64::BITS {
             starts |= 1 << start;
-            start += (size.bytes() / SMALLEST) as u32;
+            start += 1 << class;
         }
-        Class {
-            current: &NOTHING,
-            base: 0,
-            starts,
-            page: None,
-            listed: List::EMPTY,
-            pages: 0,
-            most_pages: 0,
-        }
+        Class { current: None, base: 0, starts, first: None, grants: 0, pages: 0, most_pages: 0 }
     }
 
     /// A free block of the current half, now in use.
     #[inline]
-    pub fn take(&mut self, positions: &Positions) -> Option<usize> {
-        let used = self.current.used();
+    pub fn take(&mut self) -> Option<NonZero<usize>> {
+        let half = self.current?;
+        let used = half.used();
         let free = self.starts & !used;
         if free == 0 {
             return None;
         }
         let lowest = free & free.wrapping_neg();
-        self.current.set_used(used ^ lowest);
-        Some(self.base.wrapping_add(positions.of(lowest) * SMALLEST))
+        half.set_used(used ^ lowest);
+        NonZero::new(self.base.wrapping_add(lowest.trailing_zeros() as usize * SMALLEST))
     }
 
-    /// Turns to a half that has free blocks: the other one, or in a listed page. False if there is none.
+    /// Turns to a half that has free blocks. False if there is none.
     pub fn turn(&mut self, books: &Books) -> bool {
-        self.page.is_some_and(|page| self.enter(page, books))
-            || self.listed.pop(books).is_some_and(|page| self.enter(page, books))
-    }
-
-    /// Turns to a fresh page.
-    pub fn add(&mut self, page: Page, books: &Books) {
-        self.pages += 1;
-        self.most_pages = self.most_pages.max(self.pages);
-        self.enter(page, books);
-    }
-
-    /// Allocates from a page from now on, and parks the one before, which is full. False if the page has nothing free.
-    fn enter(&mut self, page: Page, books: &Books) -> bool {
-        let Some(half) = page.halves.iter().position(|half| self.starts & !half.used() != 0) else {
-            return false;
-        };
-        self.current = &page.halves[half];
-        self.base = books.address(page) + half * HALF;
-        if let Some(full) = self.page.replace(page).filter(|&before| before != page) {
-            full.set_parked(true);
+        while let Some(first) = self.first {
+            if let Some(half) = first.halves.iter().position(|half| self.starts & !half.used() != 0)
+            {
+                first.set_current(true);
+                self.current = Some(&first.halves[half]);
+                self.base = books.address(first) + half * HALF;
+                return true;
+            }
+            self.remove(first, books);
+            first.set_parked(true);
         }
-        true
+        false
     }
 
-    /// Takes a page back that was parked.
-    pub fn list(&mut self, page: Page, books: &Books) {
+    /// Adds a page to the ring, as the last.
+    pub fn insert(&mut self, page: Page, books: &Books) {
+        let first = *self.first.get_or_insert(page);
+        let last = if first == page { page } else { books.neighbours(first)[1] };
+        last.join(page);
+        page.join(first);
+    }
+
+    /// Takes a page out of the ring.
+    pub fn remove(&mut self, page: Page, books: &Books) {
+        let [next, previous] = books.neighbours(page);
+        previous.join(next);
+        if self.first == Some(page) {
+            self.first = Some(next).filter(|next| *next != page);
+            self.current = None;
+            page.set_current(false);
+        }
+    }
+
+    /// Puts a parked page back into the ring.
+    pub fn unpark(&mut self, page: Page, books: &Books) {
         page.set_parked(false);
-        self.listed.push(page, books);
+        self.insert(page, books);
     }
 
-    /// Lets go of a page, if that is empty and the class does not allocate from it. Whether it did.
-    pub fn drop_if_empty(&mut self, page: Page, books: &Books) -> bool {
-        let goes = page.in_use() == 0 && self.page != Some(page);
-        if goes {
-            self.listed.remove(page, books);
-            self.pages -= 1;
-        }
-        goes
+    /// Counts frames that were taken together.
+    pub fn count(&mut self, frames: usize) {
+        self.grants += 1;
+        self.pages += frames;
+        self.most_pages = self.most_pages.max(self.pages);
     }
 
-    /// Lets go of the page that it allocates from, if that is empty.
-    pub fn leave_if_empty(&mut self) -> Option<Page> {
-        let page = self.page.take_if(|page| page.in_use() == 0)?;
-        self.current = &NOTHING;
-        self.pages -= 1;
-        Some(page)
+    /// Counts frames that were given back together.
+    pub fn discount(&mut self, frames: usize) {
+        self.grants -= 1;
+        self.pages -= frames;
     }
 
     /// What the class uses now.
-    pub fn usage(&self, size: Size, books: &Books) -> Usage {
-        let not_full = self.listed.iter(books).chain(self.page);
-        let free: usize = not_full.map(|page| size.blocks() - page.in_use()).sum();
-        Usage {
-            block_size: size.bytes(),
-            blocks: self.pages * size.blocks() - free,
-            pages: self.pages,
-            most_pages: self.most_pages,
-        }
+    pub fn usage(&self, block_size: usize, books: &Books) -> Usage {
+        let per_page = PAGE / block_size;
+        let next =
+            |page: &Page| Some(books.neighbours(*page)[0]).filter(|next| Some(*next) != self.first);
+        let free: usize = successors(self.first, next).map(|page| per_page - page.in_use()).sum();
+        let blocks = self.grants * per_page - free;
+        Usage { block_size, blocks, pages: self.pages, most_pages: self.most_pages }
     }
 }

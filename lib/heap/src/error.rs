@@ -2,13 +2,6 @@
 
 use core::fmt;
 
-/// No frames for a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory {
-    /// Bytes in the block that it would have got.
-    pub block_size: usize,
-}
-
 /// A free that is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
@@ -31,12 +24,6 @@ pub enum Problem {
     WrongLayout,
 }
 
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no frames for a block of {} bytes", self.block_size)
-    }
-}
-
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.problem {
@@ -49,5 +36,4 @@ impl fmt::Display for FreeError {
     }
 }
 
-impl core::error::Error for OutOfMemory {}
 impl core::error::Error for FreeError {}

@@ -23,25 +23,27 @@
 mod class;
 mod error;
 mod ledger;
-mod size;
 
 use core::alloc::Layout;
+use core::num::NonZero;
 use core::ops::Range;
 
-use class::Class;
-pub use error::{FreeError, OutOfMemory, Problem};
-use ledger::{Books, Kind, Page, bit};
+use class::{CLASSES, Class, WHOLE_PAGES, class_of};
+pub use error::{FreeError, Problem};
+use ledger::{Books, Page, bit};
 pub use ledger::{Ledger, Region};
-pub use size::{LARGEST, SMALLEST};
-use size::{Positions, Size};
 
 /// Bytes in a page and in a frame.
 pub const PAGE: usize = 4096;
+/// The smallest block, in bytes.
+pub const SMALLEST: usize = 32;
+/// The largest block that shares a page, in bytes.
+pub const LARGEST: usize = 2048;
 
 /// Where the heap's memory comes from. Addresses are those at which the kernel reaches the frames.
 pub trait Frames {
-    /// Takes `count` frames in a row, the first at a multiple of `alignment` bytes (a power of two, a page at least), and
-    /// gives the address of the first; nothing where there are none.
+    /// Takes `count` frames in a row (any number that a layout can ask for), the first at a multiple of `alignment` bytes (a
+    /// power of two, a page at least), and gives the address of the first; nothing where there are none.
     fn allocate(&mut self, count: usize, alignment: usize) -> Option<usize>;
 
     /// Takes frames back: exactly what one `allocate` gave.
@@ -54,21 +56,10 @@ pub trait Frames {
     fn free_ledger(&mut self, ledger: &'static Ledger);
 }
 
-/// The heap.
-#[repr(C)]
-pub struct Heap<F> {
-    positions: Positions,
-    books: Books,
-    classes: [Class; Size::ALL.len()],
-    runs: Usage,
-    failures: usize,
-    frames: F,
-}
-
 /// What the blocks of one size use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Bytes in a block; 0 for those of whole pages.
+    /// Bytes in a block; for those of whole pages, in the smallest.
     pub block_size: usize,
     /// Blocks in use.
     pub blocks: usize,
@@ -91,27 +82,30 @@ pub struct Block {
 
 /// Bytes in the block that a layout gets.
 pub fn block_size(layout: Layout) -> usize {
-    Kind::of(layout).block_size()
+    match class_of(layout) {
+        WHOLE_PAGES => layout.size().div_ceil(PAGE).max(1) * PAGE,
+        class => SMALLEST << class,
+    }
+}
+
+/// The heap.
+pub struct Heap<F> {
+    books: Books,
+    classes: [Class; CLASSES],
+    failures: usize,
+    frames: F,
 }
 
 impl<F: Frames> Heap<F> {
     /// A heap that has no memory yet: every request fails.
     pub const fn new(frames: F) -> Self {
-        let mut classes = [const { Class::new(Size::Bytes32) }; Size::ALL.len()];
-        let mut index = 0;
-        while index < classes.len() {
-            classes[index] = Class::new(Size::ALL[index]);
-            index += 1;
+        let mut classes = [const { Class::new(0) }; CLASSES];
+        let mut class = 1;
+        while class < CLASSES {
+            classes[class] = Class::new(class);
+            class += 1;
         }
-        let runs = Usage { block_size: 0, blocks: 0, pages: 0, most_pages: 0 };
-        Heap {
-            positions: Positions::new(),
-            books: Books::new(),
-            classes,
-            runs,
-            failures: 0,
-            frames,
-        }
+        Heap { books: Books::new(), classes, failures: 0, frames }
     }
 
     /// How many entries the directory for a range of memory has.
@@ -127,20 +121,17 @@ impl<F: Frames> Heap<F> {
 
     /// Gives the address of a block that has the size and the alignment asked for. What is in it is left from before.
     ///
-    /// # Errors
-    /// No frames, nor any to be had by giving back what the heap had kept. Nothing else has changed then.
+    /// Nothing where there are no frames, nor any to be had by giving back what the heap has kept.
     #[inline]
-    pub fn allocate(&mut self, layout: Layout) -> Result<usize, OutOfMemory> {
-        if let Some(size) = Size::of(layout)
-            && let Some(address) = self.classes[size as usize].take(&self.positions)
-        {
-            return Ok(address);
+    pub fn allocate(&mut self, layout: Layout) -> Option<NonZero<usize>> {
+        match self.classes[class_of(layout)].take() {
+            None => self.allocate_slowly(layout),
+            address => address,
         }
-        self.allocate_slowly(layout)
     }
 
-    /// Takes back a block that [`allocate`](Heap::allocate) gave for this layout, or for one of the same [`block_size`] and,
-    /// where that is of whole pages, the same alignment. The memory that `address` points to is never touched.
+    /// Takes back a block that [`allocate`](Heap::allocate) gave for a layout of this [`block_size`]. The memory that
+    /// `address` points to is never touched.
     ///
     /// # Errors
     /// Any other address or layout, exactly. Nothing has changed then.
@@ -151,39 +142,42 @@ impl<F: Frames> Heap<F> {
         };
         let used = half.used();
         let left = used & !bit(address);
-        // Whether a block begins there: nothing else has a bit that is set.
-        let is_block = address.is_multiple_of(SMALLEST) && left != used;
-        if !(is_block && size::fits(half.open_shift(), layout)) {
+        // Only where a block begins can a bit be set.
+        let is_in_use = address.is_multiple_of(SMALLEST) && left != used;
+        if !(is_in_use && half.fits(layout)) {
             return self.free_slowly(address, layout);
         }
         half.set_used(left);
-        if left == 0 {
-            return self.settle(address);
+        if left == 0 && !half.is_current() {
+            return self.settle(address, layout);
         }
         Ok(())
     }
 
-    /// The block that has an address in it, in use or free: for reports.
+    /// The block that an address is in, for reports; of one of whole pages, the first page only.
     pub fn find(&self, address: usize) -> Option<Block> {
-        self.look_up(address).map(|(_, _, block)| block)
+        let page = self.books.page(address).filter(|page| page.block_size() != 0)?;
+        let size = page.block_size();
+        let start = address - address % size.min(PAGE);
+        let in_use = size > LARGEST || self.books.half(start)?.used() & bit(start) != 0;
+        Some(Block { start, size, in_use })
     }
 
-    /// Gives back all that is kept without need: an empty page of each class, and a ledger.
+    /// Gives back what is kept without need: an empty page of each class.
     pub fn trim(&mut self) {
-        for size in Size::ALL {
-            if let Some(page) = self.classes[size as usize].leave_if_empty() {
-                self.close(page, 1);
+        for class in 0..WHOLE_PAGES {
+            if let Some(page) = self.classes[class].first.filter(|page| page.in_use() == 0) {
+                self.classes[class].remove(page, &self.books);
+                self.close(class, page);
             }
         }
-        self.books.trim(&mut self.frames);
     }
 
-    /// Shows each class's usage, then that of the blocks of whole pages. Counts the bits of all pages that are partly used.
+    /// Shows each class's usage, that of the blocks of whole pages last. Visits every page that is partly used.
     pub fn for_each_class(&self, mut show: impl FnMut(Usage)) {
-        Size::ALL
-            .into_iter()
-            .for_each(|size| show(self.classes[size as usize].usage(size, &self.books)));
-        show(self.runs);
+        for (index, class) in self.classes.iter().enumerate() {
+            show(class.usage(SMALLEST << index, &self.books));
+        }
     }
 
     /// Frames held for the heap's own books.
@@ -196,80 +190,62 @@ impl<F: Frames> Heap<F> {
         self.failures
     }
 
-    fn look_up(&self, address: usize) -> Option<(Page, Kind, Block)> {
-        let (page, kind) = self.books.nearest(address)?;
-        let first = self.books.address(page);
-        let (start, in_use) = match kind {
-            Kind::Blocks(size) => {
-                let start = address / size.bytes() * size.bytes();
-                (start, page.uses(start))
-            }
-            Kind::Run(_) => (first, true),
-        };
-        let size = kind.block_size();
-        (address - first < size.max(PAGE)).then_some((page, kind, Block { start, size, in_use }))
-    }
-
     #[cold]
     #[inline(never)]
-    fn allocate_slowly(&mut self, layout: Layout) -> Result<usize, OutOfMemory> {
+    fn allocate_slowly(&mut self, layout: Layout) -> Option<NonZero<usize>> {
         if let Some(address) = self.allocate_from_frames(layout) {
-            return Ok(address);
+            return Some(address);
         }
         self.trim();
-        self.allocate_from_frames(layout).ok_or_else(|| {
-            self.failures += 1;
-            OutOfMemory { block_size: block_size(layout) }
-        })
+        let address = self.allocate_from_frames(layout);
+        self.failures += usize::from(address.is_none());
+        address
     }
 
-    fn allocate_from_frames(&mut self, layout: Layout) -> Option<usize> {
-        match Kind::of(layout) {
-            Kind::Blocks(size) => {
-                let class = &mut self.classes[size as usize];
-                if !class.turn(&self.books) {
-                    let page = self.open(1, PAGE)?;
-                    page.begin_blocks(size);
-                    self.classes[size as usize].add(page, &self.books);
-                }
-                self.classes[size as usize].take(&self.positions)
-            }
-            Kind::Run(run) => {
-                let page = self.open(run.frames, run.alignment)?;
-                page.begin_run(run);
-                self.runs.blocks += 1;
-                self.runs.pages += run.frames;
-                self.runs.most_pages = self.runs.most_pages.max(self.runs.pages);
-                Some(self.books.address(page))
-            }
+    fn allocate_from_frames(&mut self, layout: Layout) -> Option<NonZero<usize>> {
+        let class = class_of(layout);
+        if class == WHOLE_PAGES {
+            let page = self.open(class, layout)?;
+            return NonZero::new(self.books.address(page));
         }
+        if !self.classes[class].turn(&self.books) {
+            let page = self.open(class, layout)?;
+            self.classes[class].insert(page, &self.books);
+            self.classes[class].turn(&self.books);
+        }
+        self.classes[class].take()
     }
 
     /// Takes frames and enters the first into the books, or does neither.
-    fn open(&mut self, count: usize, alignment: usize) -> Option<Page> {
-        let address = self.frames.allocate(count, alignment)?;
-        let page = self.books.open(address, &mut self.frames);
-        if page.is_none() {
+    fn open(&mut self, class: usize, layout: Layout) -> Option<Page> {
+        let size = block_size(layout);
+        let count = size.div_ceil(PAGE);
+        let address = self.frames.allocate(count, layout.align().max(PAGE))?;
+        let Some(page) = self.books.open(address, &mut self.frames) else {
             self.frames.free(address, count);
-        }
-        page
+            return None;
+        };
+        page.begin(size);
+        self.classes[class].count(count);
+        Some(page)
     }
 
     /// The other way round.
-    fn close(&mut self, page: Page, count: usize) {
+    fn close(&mut self, class: usize, page: Page) {
+        let count = page.block_size().div_ceil(PAGE);
+        self.classes[class].discount(count);
         self.books.close(page, &mut self.frames);
         self.frames.free(self.books.address(page), count);
     }
 
-    /// Gives a page back, if a free that left half of it empty has left it all empty.
+    /// After a free that left half a page empty: gives the page back, if the other half is empty too.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, address: usize) -> Result<(), FreeError> {
-        if let Some(page) = self.books.page(address)
-            && let Some(Kind::Blocks(size)) = page.kind()
-            && self.classes[size as usize].drop_if_empty(page, &self.books)
-        {
-            self.close(page, 1);
+    fn settle(&mut self, address: usize, layout: Layout) -> Result<(), FreeError> {
+        if let Some(page) = self.books.page(address).filter(|page| page.in_use() == 0) {
+            let class = class_of(layout);
+            self.classes[class].remove(page, &self.books);
+            self.close(class, page);
         }
         Ok(())
     }
@@ -278,26 +254,23 @@ impl<F: Frames> Heap<F> {
     #[cold]
     #[inline(never)]
     fn free_slowly(&mut self, address: usize, layout: Layout) -> Result<(), FreeError> {
-        let refused = |problem| Err(FreeError { address, problem });
-        let (page, kind, _) = match self.look_up(address) {
-            None => return refused(Problem::Foreign),
-            Some((_, _, block)) if block.start != address => return refused(Problem::Inside),
-            Some((_, _, block)) if !block.in_use => return refused(Problem::AlreadyFree),
-            Some((_, kind, _)) if kind != Kind::of(layout) => return refused(Problem::WrongLayout),
-            Some(found) => found,
+        let class = class_of(layout);
+        let problem = match (self.books.page(address), self.find(address)) {
+            (Some(page), Some(block)) => match () {
+                () if block.start != address => Problem::Inside,
+                () if !block.in_use => Problem::AlreadyFree,
+                () if block.size != block_size(layout) => Problem::WrongLayout,
+                () if class == WHOLE_PAGES => {
+                    self.close(class, page);
+                    return Ok(());
+                }
+                () => {
+                    self.classes[class].unpark(page, &self.books);
+                    return self.free(address, layout);
+                }
+            },
+            _ => Problem::Foreign,
         };
-        match kind {
-            Kind::Blocks(size) => {
-                // The page was full and has two blocks at least: it is not empty now.
-                page.release(address);
-                self.classes[size as usize].list(page, &self.books);
-            }
-            Kind::Run(run) => {
-                self.runs.blocks -= 1;
-                self.runs.pages -= run.frames;
-                self.close(page, run.frames);
-            }
-        }
-        Ok(())
+        Err(FreeError { address, problem })
     }
 }

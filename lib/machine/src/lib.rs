@@ -97,8 +97,13 @@ impl<'a> Machine<'a> {
         Ok(slot.expect("a machine that was discovered is in its slot"))
     }
 
-    /// As [`discover`](Self::discover), but puts the machine where it is to stay: it is too large to be moved about on a
-    /// kernel's stack. After an error the slot holds whatever was read until then.
+    /// As [`discover`](Self::discover), but puts the machine where it is to stay: it is too large to
+    /// be moved about on a kernel's stack. After an error the slot holds whatever was read until
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// As [`discover`](Self::discover).
     pub fn discover_into<'slot>(
         slot: &'slot mut Option<Self>,
         blob: &'a [u8],

@@ -101,9 +101,10 @@ impl Workshop {
         self.directory.join("target-kernel")
     }
 
-    /// Where cargo puts what it makes of the host's crates.
+    /// Where cargo puts what it makes of the host's crates: one place for all workshops, or each would compile the
+    /// crates that these depend on. Cargo tells the workshops' own crates apart by their paths.
     pub fn host_target(&self) -> PathBuf {
-        self.directory.join("target-host")
+        self.directory.with_file_name("target-host")
     }
 
     /// Where the finished clean image is kept for comparison.

@@ -283,7 +283,7 @@ pub fn plan(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-/// Why setup stops and what a person can do: the text that follows the list of what is missing.
+/// Why setup stops and what a person can do: lines that follow the list of what is missing, each after a line break.
 pub fn advice(facts: &Facts) -> String {
     let mut text = String::new();
     let steps = plan(facts);
@@ -293,11 +293,11 @@ pub fn advice(facts: &Facts) -> String {
     };
     if !steps.is_empty() {
         text.push_str(match () {
-            () if facts.forbidden => ".\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:",
+            () if facts.forbidden => "\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:",
             () if facts.privilege == Privilege::None && steps[0].takes_root() => {
-                ".\nIt takes root to install it, and sudo would ask for a password. This puts it in place:"
+                "\nIt takes root to install it, and sudo would ask for a password. This puts it in place:"
             }
-            () => ".\nThis puts it in place:",
+            () => "\nThis puts it in place:",
         });
         text.push_str(&people(&steps));
         let mut offline = facts.clone();
@@ -317,7 +317,7 @@ pub fn advice(facts: &Facts) -> String {
         }
     }
     for need in facts.needs.iter().filter(|need| way(facts, **need).is_none()) {
-        let _ = write!(text, ".\n{}", by_hand(facts, *need));
+        let _ = write!(text, "\n{}", by_hand(facts, *need));
     }
     text
 }

@@ -73,7 +73,9 @@ impl Frames for Source {
         }
         memory.ledgers += 1;
         // One that came back is given out as it is: the heap has left it as it got it.
-        Some(memory.returned.pop().unwrap_or_else(|| Box::leak(Box::default())))
+        // SAFETY: a ledger may be all zero.
+        let fresh = || Box::leak(unsafe { Box::<Ledger>::new_zeroed().assume_init() });
+        Some(memory.returned.pop().unwrap_or_else(|| fresh()))
     }
 
     fn free_ledger(&mut self, ledger: &'static Ledger) {
@@ -91,6 +93,10 @@ pub fn heap(limit: usize) -> (Heap<Source>, Rc<RefCell<Memory>>) {
     let directory = vec![Region::EMPTY; Heap::<Source>::regions(&MEMORY)];
     heap.begin(MEMORY, directory.leak());
     (heap, memory)
+}
+
+pub fn allocate(heap: &mut Heap<Source>, layout: Layout) -> Option<usize> {
+    heap.allocate(layout).map(usize::from)
 }
 
 pub fn layout(size: usize, alignment: usize) -> Layout {

@@ -3,7 +3,7 @@
 use heap::block_size;
 use proptest::prelude::*;
 
-use crate::common::{MEMORY, assert_all_back, heap, whole};
+use crate::common::{MEMORY, allocate, assert_all_back, heap, whole};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
@@ -23,7 +23,7 @@ proptest! {
                 bytes.fill(0xDD);
                 heap.free(block, whole(size)).unwrap();
             } else {
-                let block = heap.allocate(whole(size)).unwrap();
+                let block = allocate(&mut heap, whole(size)).unwrap();
                 let pattern = step as u8;
                 content[block - MEMORY.start..][..block_size(whole(size))].fill(pattern);
                 live.push((block, size, pattern));

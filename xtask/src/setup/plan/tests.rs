@@ -300,7 +300,7 @@ fn the_advice_is_the_commands() {
     let forbidden =
         Facts { rustup: rustup(), forbidden: true, ..bookworm(&[Need::Core, Need::Qemu]) };
     let expected = format!(
-        ".\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:\n    {TARGET_BY_RUSTUP}\n    \
+        "\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:\n    {TARGET_BY_RUSTUP}\n    \
          {BACKPORTS}\n    {UPDATE}\n    {QEMU_OF_BACKPORTS}\nWhere rustup cannot download, this does instead:\n    \
          {COMPILER_OF_BOOKWORM}\n    {BACKPORTS}\n    {UPDATE}\n    {QEMU_OF_BACKPORTS}"
     );
@@ -308,7 +308,7 @@ fn the_advice_is_the_commands() {
 
     let password = Facts { privilege: Privilege::None, ..bookworm(&[Need::Core]) };
     let expected = format!(
-        ".\nIt takes root to install it, and sudo would ask for a password. This puts it in place:\n    {COMPILER_OF_BOOKWORM}"
+        "\nIt takes root to install it, and sudo would ask for a password. This puts it in place:\n    {COMPILER_OF_BOOKWORM}"
     );
     assert_eq!(advice(&password), expected);
 }
