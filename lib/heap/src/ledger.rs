@@ -1,7 +1,6 @@
 //! The heap's books: what each page holds, and which blocks are in use.
 
 use core::alloc::Layout;
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::class::reach;
@@ -11,8 +10,8 @@ use crate::{Frames, LARGEST, PAGE, SMALLEST};
 pub(crate) const HALF: usize = SMALLEST * u64::BITS as usize;
 /// Half pages that one ledger describes.
 const HALVES: usize = PAGE / size_of::<Half>();
-/// Bytes that one ledger describes.
-const REGION: usize = HALVES * HALF;
+/// Bytes of memory that one ledger describes.
+pub const REGION: usize = HALVES * HALF;
 
 /// A frame of book-keeping: what is in each of 128 pages. Its bytes may be all zero, which says that none of them is the heap's.
 #[repr(C, align(4096))]
@@ -93,6 +92,11 @@ impl Page {
         }
     }
 
+    /// The half that an address in it is in.
+    pub fn half(self, address: usize) -> &'static Half {
+        &self.halves[address / HALF % 2]
+    }
+
     /// Makes it hold free blocks, or begin one of whole pages.
     pub fn begin(self, block_size: usize) {
         if block_size > LARGEST {
@@ -147,7 +151,7 @@ impl Region {
 
 /// The directory.
 pub(crate) struct Books {
-    /// First address of the first region.
+    /// Where the first region begins.
     base: usize,
     regions: &'static mut [Region],
     /// How many there are.
@@ -155,17 +159,9 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    pub const fn new() -> Books {
-        Books { base: 0, regions: &mut [], ledgers: 0 }
-    }
-
-    pub const fn regions(memory: &Range<usize>) -> usize {
-        memory.end.div_ceil(REGION) - memory.start / REGION
-    }
-
-    pub fn begin(&mut self, memory: Range<usize>, directory: &'static mut [Region]) {
-        self.base = memory.start / REGION * REGION;
-        self.regions = directory;
+    /// Books over all of memory from `base` on, a page's beginning, that the regions span.
+    pub const fn new(base: usize, regions: &'static mut [Region]) -> Books {
+        Books { base, regions, ledgers: 0 }
     }
 
     /// What the ledger says of the half page around an address, if there is one.

@@ -12,10 +12,11 @@
 //!
 //! **What it costs.** A ledger describes 128 pages: 0.8 % of them, and nothing where the heap has no pages. Regions take 16
 //! bytes for 512 KiB of the machine's memory: one frame for 128 MiB. Blocks begin at multiples of their size, with no header
-//! in the way, which keeps every alignment up to a page.
+//! in the way, which keeps every alignment up to a page. Sizes are powers of two: steps between would save 2 to 5 % of the
+//! memory where requests are spread to 2,048 bytes (10 % where all are small), for a division on each free.
 //!
 //! **Locking.** None here: the caller holds a lock, and `&mut self` says so. What a class's fast path touches (its page, and
-//! that page's bits) is apart from what is shared (lists, ledgers, frames), so that each hart can have pages of its own later;
+//! that page's bits) is apart from what is shared (rings, directory, frames), so that each hart can have pages of its own later;
 //! a free from another hart is then an `amoand` on the word of bits.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,7 +32,7 @@ use core::ops::Range;
 use class::{CLASSES, Class, WHOLE_PAGES, class_of};
 pub use error::{FreeError, Problem};
 use ledger::{Books, Page, bit};
-pub use ledger::{Ledger, Region};
+pub use ledger::{Ledger, REGION, Region};
 
 /// Bytes in a page and in a frame.
 pub const PAGE: usize = 4096;
@@ -105,18 +106,14 @@ impl<F: Frames> Heap<F> {
             classes[class] = Class::new(class);
             class += 1;
         }
-        Heap { books: Books::new(), classes, failures: 0, frames }
+        Heap { books: Books::new(0, &mut []), classes, failures: 0, frames }
     }
 
-    /// How many entries the directory for a range of memory has.
-    pub const fn regions(memory: &Range<usize>) -> usize {
-        Books::regions(memory)
-    }
-
-    /// Gives the heap its directory: [`regions`](Heap::regions) entries, each [`Region::EMPTY`], for the range in which all
-    /// its frames will lie. Once, before the first request.
+    /// Gives the heap its directory, for the range of whole pages in which all its frames will lie: an entry for each
+    /// [`REGION`] bytes of it, the last one perhaps in part, and each [`Region::EMPTY`]. Once, before the first request.
     pub fn begin(&mut self, memory: Range<usize>, directory: &'static mut [Region]) {
-        self.books.begin(memory, directory);
+        assert!(directory.len() >= memory.len().div_ceil(REGION), "the directory spans the memory");
+        self.books = Books::new(memory.start, directory);
     }
 
     /// Gives the address of a block that has the size and the alignment asked for. What is in it is left from before.
@@ -159,7 +156,7 @@ impl<F: Frames> Heap<F> {
         let page = self.books.page(address).filter(|page| page.block_size() != 0)?;
         let size = page.block_size();
         let start = address - address % size.min(PAGE);
-        let in_use = size > LARGEST || self.books.half(start)?.used() & bit(start) != 0;
+        let in_use = size > LARGEST || page.half(start).used() & bit(start) != 0;
         Some(Block { start, size, in_use })
     }
 
@@ -254,22 +251,25 @@ impl<F: Frames> Heap<F> {
     #[cold]
     #[inline(never)]
     fn free_slowly(&mut self, address: usize, layout: Layout) -> Result<(), FreeError> {
-        let class = class_of(layout);
-        let problem = match (self.books.page(address), self.find(address)) {
-            (Some(page), Some(block)) => match () {
-                () if block.start != address => Problem::Inside,
-                () if !block.in_use => Problem::AlreadyFree,
-                () if block.size != block_size(layout) => Problem::WrongLayout,
-                () if class == WHOLE_PAGES => {
-                    self.close(class, page);
-                    return Ok(());
-                }
-                () => {
-                    self.classes[class].unpark(page, &self.books);
-                    return self.free(address, layout);
-                }
-            },
-            _ => Problem::Foreign,
+        let (page, block) = match (self.books.page(address), self.find(address)) {
+            (Some(page), Some(block)) => (page, block),
+            _ => return Err(FreeError { address, problem: Problem::Foreign }),
+        };
+        let problem = match class_of(layout) {
+            _ if block.start != address => Problem::Inside,
+            _ if !block.in_use => Problem::AlreadyFree,
+            _ if block.size != block_size(layout) => Problem::WrongLayout,
+            WHOLE_PAGES => {
+                self.close(WHOLE_PAGES, page);
+                return Ok(());
+            }
+            class => {
+                // The page was full, of two blocks at least: it is not empty now.
+                let half = page.half(address);
+                half.set_used(half.used() & !bit(address));
+                self.classes[class].unpark(page, &self.books);
+                return Ok(());
+            }
         };
         Err(FreeError { address, problem })
     }

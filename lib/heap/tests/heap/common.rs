@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use heap::{Frames, FreeError, Heap, Ledger, PAGE, Problem, Region, Usage};
+use heap::{Frames, FreeError, Heap, Ledger, PAGE, Problem, REGION, Region, Usage};
 
 /// As the kernel reaches it; neither end is a multiple of a region's size.
 pub const MEMORY: Range<usize> = 0xffff_ffc0_8013_5000..0xffff_ffc0_8413_5000;
@@ -20,7 +20,8 @@ pub struct Memory {
     pub ledgers: usize,
     /// Frames that may be in use at most, ledgers included.
     pub limit: usize,
-    /// Where the next search begins, so that blocks come to lie in several regions.
+    /// How far from the last search's the next one begins, so that blocks come to lie in several regions.
+    pub stride: usize,
     hint: usize,
     returned: Vec<&'static Ledger>,
 }
@@ -48,7 +49,7 @@ impl Frames for Source {
         if memory.in_use().checked_add(count)? > memory.limit || count > MEMORY.len() / PAGE {
             return None;
         }
-        memory.hint = (memory.hint + 0x9_3000) % MEMORY.len();
+        memory.hint = (memory.hint + memory.stride) % MEMORY.len();
         let first = MEMORY.start + memory.hint;
         let fits = |&start: &usize| {
             let end = start + count * PAGE;
@@ -88,9 +89,9 @@ impl Frames for Source {
 
 /// A heap with `limit` frames, and its frames.
 pub fn heap(limit: usize) -> (Heap<Source>, Rc<RefCell<Memory>>) {
-    let memory = Rc::new(RefCell::new(Memory { limit, ..Memory::default() }));
+    let memory = Rc::new(RefCell::new(Memory { limit, stride: 0x9_3000, ..Memory::default() }));
     let mut heap = Heap::new(Source(memory.clone()));
-    let directory = vec![Region::EMPTY; Heap::<Source>::regions(&MEMORY)];
+    let directory = vec![Region::EMPTY; MEMORY.len().div_ceil(REGION)];
     heap.begin(MEMORY, directory.leak());
     (heap, memory)
 }

@@ -15,6 +15,13 @@ fn a_heap_without_memory_refuses_everything() {
 }
 
 #[test]
+#[should_panic(expected = "the directory spans the memory")]
+fn a_directory_too_short_for_the_memory_is_refused() {
+    let (mut heap, _) = heap(100);
+    heap.begin(0..heap::REGION + PAGE, vec![heap::Region::EMPTY; 1].leak());
+}
+
+#[test]
 fn every_alignment_is_kept() {
     let (mut heap, memory) = heap(2000);
     let mut blocks = Vec::new();
@@ -82,6 +89,7 @@ fn exhaustion_is_an_error_and_loses_nothing() {
             let mut blocks = Vec::new();
             while let Some(block) = allocate(&mut heap, whole(size)) {
                 blocks.push(block);
+                assert!(blocks.len() <= limit * PAGE / heap::SMALLEST);
             }
             assert_eq!(heap.failures(), 1);
             let usage = usages(&heap).into_iter().find(|usage| usage.blocks > 0);
@@ -144,4 +152,6 @@ fn usage_says_what_is_in_use_and_the_most_that_was() {
     assert_all_back(&mut heap, &memory);
     assert_eq!(of(&heap, 64), (0, 0, 4));
     assert_eq!(of(&heap, PAGE), (0, 0, 5));
+    allocate(&mut heap, whole(64)).unwrap();
+    assert_eq!(of(&heap, 64), (1, 1, 4));
 }

@@ -142,7 +142,7 @@ fn whole_pages_are_freed_once_from_their_beginning_with_their_length() {
                     "{wrong:?}"
                 );
             }
-            for inside in (1..pages * PAGE).step_by(31) {
+            for inside in (1..pages * PAGE).step_by(31).chain((32..pages * PAGE).step_by(32)) {
                 let expected = if inside < PAGE { Problem::Inside } else { Problem::Foreign };
                 assert_eq!(heap.free(block + inside, right), refused(block + inside, expected));
             }
@@ -150,6 +150,24 @@ fn whole_pages_are_freed_once_from_their_beginning_with_their_length() {
             assert_eq!(heap.free(block, right), refused(block, Problem::Foreign));
             heap.free(other, right).unwrap();
             crate::common::assert_all_back(&mut heap, &memory);
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_held_blocks_and_now_holds_one_is_not_freed_as_it_was() {
+    for size in classes() {
+        let (mut heap, memory) = heap(100);
+        memory.borrow_mut().stride = 0;
+        let kept = heap.allocate(whole(PAGE)).unwrap();
+        let before = fill(&mut heap, size, 2);
+        before.iter().for_each(|block| heap.free(*block, whole(size)).unwrap());
+        heap.trim();
+        let run = usize::from(heap.allocate(whole(PAGE)).unwrap());
+        assert!(before.contains(&run) && run != kept.get());
+        assert_eq!(heap.free(run, whole(size)), refused(run, Problem::WrongLayout));
+        for block in before.iter().filter(|block| !(run..run + PAGE).contains(block)) {
+            assert_eq!(heap.free(*block, whole(size)), refused(*block, Problem::Foreign));
         }
     }
 }
