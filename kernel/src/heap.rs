@@ -62,7 +62,7 @@ pub fn start(machine: &Machine<'_>) {
     let end = ends.max().unwrap_or(0).min(vm::DIRECT_MAP_BYTES);
     let start = machine.banks.first().map_or(0, |bank| bank.range.start() as usize);
     let memory = vm::direct(start / PAGE * PAGE)..vm::direct(end.next_multiple_of(PAGE));
-    let regions = Heap::<DirectFrames>::regions(&memory);
+    let regions = memory.len().div_ceil(heap::REGION);
     let count = (regions * size_of::<Region>()).div_ceil(PAGE);
     let first =
         frame::allocate_run(count, 1).expect("the boot leaves memory for the heap's directory");
