@@ -2,12 +2,13 @@
 
 use core::fmt;
 
+use arrayvec::ArrayVec;
 use command_line::{CommandLine, Job};
 use machine::Machine;
 
-use crate::console::println;
+use crate::console::{print, println};
 use crate::image::Section;
-use crate::stack::STACK_BYTES;
+use crate::vm::Rights;
 use crate::{console, crash, exit, frame, hart, sbi, vm};
 
 /// Does what the command line asks for, and ends the run.
@@ -36,7 +37,7 @@ pub fn run(machine: &Machine<'_>) -> ! {
 
 /// Says what was found, runs the quick self-tests, and powers off.
 fn demo(machine: &Machine<'_>) -> ! {
-    println!("{machine}");
+    print!("{machine}");
     println!("firmware     {}", sbi::Firmware::ask());
     println!("console      {}", console::description());
     println!("harts up     {}", hart::all().count());
@@ -50,26 +51,33 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!(
         "frames       {free} of {usable} free, {tables} hold page tables; cleared {cleared} at a time"
     );
-    for mapping in vm::view().mappings() {
-        let start = mapping.pages.start().value();
-        let what = match Section::of(start) {
-            _ if hart::stack_at(start).is_some() => continue,
-            Some(section) => section.name(),
-            None if start >= vm::DEVICES => "a device's registers",
-            None => "memory",
-        };
-        println!(
-            "mapped       {start:#018x}  {}  {}  {what}",
-            mapping.rights,
-            Kibibytes(mapping.pages.size())
-        );
-    }
-    let stacks = 2 * hart::all().count();
-    println!("and          {stacks} stacks of {}, with a gap below each", Kibibytes(STACK_BYTES));
+    show_map();
     #[cfg(feature = "selftest")]
     crate::selftest::run_quick();
     #[cfg(not(feature = "selftest"))]
     exit::pass(format_args!(""))
+}
+
+/// What is mapped, added up by what it is and what may be done there.
+fn show_map() {
+    let mut sums = ArrayVec::<(usize, &str, Rights, usize), 16>::new();
+    for mapping in vm::view().mappings() {
+        let (start, size) = (mapping.pages.start().value(), mapping.pages.size());
+        let what = match Section::of(start) {
+            _ if vm::STACKS.contains(&start) => "stacks, with a gap below each",
+            Some(section) => section.name(),
+            None if start >= vm::DEVICES => "devices",
+            None => "memory",
+        };
+        let same = sums.iter_mut().find(|sum| (sum.1, sum.2) == (what, mapping.rights));
+        match same {
+            Some(sum) => sum.3 += size,
+            None => sums.push((start, what, mapping.rights, size)),
+        }
+    }
+    for (start, what, rights, size) in sums {
+        println!("mapped       from {start:#018x}  {rights}  {}  {what}", Kibibytes(size));
+    }
 }
 
 /// A size as people read it.

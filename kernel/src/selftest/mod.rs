@@ -169,13 +169,21 @@ pub fn run(only: Only<'_>) -> ! {
     exit::pass(format_args!(": {tally}"))
 }
 
-/// Runs the quick tests and ends the run.
+/// Runs the quick tests, shows those that do not pass, and ends the run.
 pub fn run_quick() -> ! {
-    let tally = run_those(|test| test.quick);
+    let mut tally = Tally::default();
+    for test in tests().iter().filter(|test| test.quick) {
+        let outcome = run_one(test);
+        if let Err(ended) = &outcome {
+            println!("test {} ... {ended}", short(test.name));
+        }
+        tally.count(&outcome);
+    }
+    println!("self-tests   {tally}");
     if tally.failed > 0 {
         exit::fail(Failure::Test, format_args!("{tally}"))
     }
-    exit::pass(format_args!(": {tally}"))
+    exit::pass(format_args!(""))
 }
 
 #[derive(Default)]
@@ -191,24 +199,35 @@ impl fmt::Display for Tally {
     }
 }
 
+impl Tally {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(()) => self.passed += 1,
+            Err(Ended::Failed(_)) => self.failed += 1,
+            Err(Ended::Skipped(_)) => self.skipped += 1,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Failed(reason) => write!(f, "FAILED: {reason}"),
+            Ended::Skipped(why) => write!(f, "skipped: {why}"),
+        }
+    }
+}
+
 fn run_those(chosen: impl Fn(&SelfTest) -> bool) -> Tally {
     let mut tally = Tally::default();
     for test in tests().iter().filter(|test| chosen(test)) {
         print!("test {} ... ", short(test.name));
-        match run_one(test) {
-            Ok(()) => {
-                tally.passed += 1;
-                println!("ok");
-            }
-            Err(Ended::Skipped(why)) => {
-                tally.skipped += 1;
-                println!("skipped: {why}");
-            }
-            Err(Ended::Failed(reason)) => {
-                tally.failed += 1;
-                println!("FAILED: {reason}");
-            }
+        let outcome = run_one(test);
+        match &outcome {
+            Ok(()) => println!("ok"),
+            Err(ended) => println!("{ended}"),
         }
+        tally.count(&outcome);
     }
     tally
 }
