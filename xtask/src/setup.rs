@@ -187,11 +187,50 @@ fn run(words: &[String], input: Option<&str>) -> Result<(), String> {
         return Ok(());
     }
     let said = [output.stdout, output.stderr].concat();
-    Err(format!("{}: {}", output.status, last_lines(&String::from_utf8_lossy(&said), 3)))
+    Err(format!("{}: {}", output.status, gist(&String::from_utf8_lossy(&said))))
 }
 
-/// The last lines of what a program said that say something, as one line.
-fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(count)..].join("; ")
+/// What went wrong, out of all that a program said: its first error, else its last line; cut short where it is long.
+fn gist(said: &str) -> String {
+    const LONGEST: usize = 200;
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_error = |line: &&str| line.starts_with("error") || line.starts_with("E: ");
+    let line =
+        lines.clone().find(is_error).or_else(|| lines.next_back()).unwrap_or("it said nothing");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gist_of_a_failure_is_its_first_error_in_one_line() {
+        let said =
+            "info: downloading\ninfo: rolling back\nerror: could not download\nerror: other\n";
+        assert_eq!(gist(said), "error: could not download");
+        assert_eq!(
+            gist("Reading lists...\nE: Unable to locate package\n"),
+            "E: Unable to locate package"
+        );
+        assert_eq!(gist("one\n\ntwo\n\n"), "two");
+        assert_eq!(gist(""), "it said nothing");
+        assert_eq!(gist(&"ä".repeat(300)), format!("{}...", "ä".repeat(200)));
+    }
+
+    #[test]
+    fn new_lists_give_packages_another_chance_and_a_new_source_gives_lists_another() {
+        let mut history = History::default();
+        let install = Step::Install { packages: vec!["lld"], suite: None };
+        let target = Step::AddTarget { toolchain: "stable".to_owned() };
+        history.failed.extend([install, target.clone()]);
+        history.succeeded(Step::UpdateLists);
+        assert_eq!((history.refreshed, &history.failed), (true, &vec![target]));
+        history.succeeded(Step::AddSource { suite: String::new(), line: String::new() });
+        assert!(!history.refreshed);
+        assert!(!history.done.contains(&Step::UpdateLists));
+    }
 }

@@ -28,6 +28,9 @@ const LINKERS: [&str; 7] = ["lld-22", "lld-21", "lld-20", "lld-19", "lld-18", "l
 /// QEMU alone, in newer releases; together with other rare machines, in older ones, which leave the firmware apart.
 const QEMUS: [&[&str]; 2] = [&["qemu-system-riscv"], &["qemu-system-misc", "opensbi"]];
 
+/// The release of Debian whose own QEMU is older than [`PREFERRED_QEMU`], which is so even before its lists are fetched.
+const WITH_OLD_QEMU: &str = "bookworm";
+
 /// The operating system, as far as it matters to setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum System {
@@ -160,6 +163,18 @@ impl Step {
         matches!(self, Step::AddSource { .. } | Step::UpdateLists | Step::Install { .. })
     }
 
+    /// When it is its turn among others: sources are complete before lists are fetched, once, and lists are fetched
+    /// before packages.
+    fn turn(&self) -> u32 {
+        match self {
+            Step::AddTarget { .. } | Step::AddComponents { .. } => 0,
+            Step::AddSource { .. } => 1,
+            Step::UpdateLists => 2,
+            Step::Install { .. } => 3,
+            Step::BuildCore { .. } => 4,
+        }
+    }
+
     /// What it is for, in words, such as `building the core library`.
     pub fn purpose(&self) -> String {
         match self {
@@ -280,6 +295,7 @@ pub fn plan(facts: &Facts) -> Vec<Step> {
             }
         }
     }
+    steps.sort_by_key(Step::turn);
     steps
 }
 
@@ -294,7 +310,7 @@ pub fn advice(facts: &Facts) -> String {
     if !steps.is_empty() {
         text.push_str(match () {
             () if facts.forbidden => "\nNothing was installed, because OS16_NO_INSTALL is set. This puts it in place:",
-            () if facts.privilege == Privilege::None && steps[0].takes_root() => {
+            () if facts.privilege == Privilege::None && steps.iter().any(Step::takes_root) => {
                 "\nIt takes root to install it, and sudo would ask for a password. This puts it in place:"
             }
             () => "\nThis puts it in place:",
@@ -427,7 +443,7 @@ fn qemu(facts: &Facts) -> Option<Vec<Step>> {
     if let (Some(suite), System::Debian(codename)) = (&suite, &facts.system) {
         let install = Step::Install { packages: QEMUS[0].to_vec(), suite: Some(suite.clone()) };
         let line = apt.sources.backports(codename);
-        let too_old = newer_than(OLDEST_QEMU).next().is_some();
+        let too_old = codename == WITH_OLD_QEMU || newer_than(OLDEST_QEMU).next().is_some();
         if apt.sources.have(suite) {
             if refresh {
                 return Some(vec![Step::UpdateLists, install]);
