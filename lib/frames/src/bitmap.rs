@@ -40,23 +40,33 @@ impl<'a> Bitmap<'a> {
 
     /// Takes the bits of `mask` out of a word, and says which of them were there to be taken.
     pub fn take(&self, index: usize, mask: u64) -> u64 {
+        self.take_from(&self.words[index], mask, || index)
+    }
+
+    /// [`take`](Self::take) for a word whose index is asked for only if it is needed.
+    #[inline(always)]
+    pub fn take_from(&self, [free, _]: &Word, mask: u64, index: impl FnOnce() -> usize) -> u64 {
         crate::touch();
-        // Acquire pairs with `put`: who takes a frame sees what its last user did as done.
-        let old = self.words[index][0].fetch_and(!mask, Ordering::Acquire);
-        if old != 0 && old & !mask == 0 {
-            self.set_empty(0, index, ());
-        }
-        old & mask
+        // Acquire pairs with `put_into`: who takes a frame sees what its last user did as done.
+        let old = free.fetch_and(!mask, Ordering::Acquire);
+        let taken = old & mask;
+        if old == taken && taken != 0 { self.set_empty(0, index(), taken) } else { taken }
     }
 
     /// Puts the bits of `mask` into a word, and says which of them were there before.
     pub fn put(&self, index: usize, mask: u64) -> u64 {
-        crate::touch();
-        let old = self.words[index][0].fetch_or(mask, Ordering::Release);
+        let old = Self::put_into(&self.words[index], mask);
         if old == 0 {
             self.set_nonempty(0, index);
         }
         old & mask
+    }
+
+    /// [`put`](Self::put) without rule 1, which the caller has to follow; says what the word was before.
+    #[inline(always)]
+    pub fn put_into([free, _]: &Word, mask: u64) -> u64 {
+        crate::touch();
+        free.fetch_or(mask, Ordering::Release)
     }
 
     /// Rule 1, for the word `index` of `level`, which has become nonzero.

@@ -117,22 +117,13 @@ impl<'a> Frames<'a> {
     #[inline(always)]
     pub fn allocate(&self, cache: &Cache) -> Option<FrameNumber> {
         let Some(hint) = cache.pop() else { return self.allocate_slowly(cache, None) };
-        let Some([free, _]) = self.common(hint) else {
+        let Some(word) = self.common(hint) else {
             return self.allocate_slowly(cache, Some(hint));
         };
-        crate::touch();
-        let bit = 1 << (hint.0 % 64);
-        // Acquire pairs with the release in `free`: the last user of the frame is done with it.
-        let old = free.fetch_and(!bit, Ordering::Acquire);
-        let rest = old & !bit;
-        if rest == old {
-            return self.allocate_slowly(cache, None);
+        match self.bitmap.take_from(word, 1 << (hint.0 % 64), || self.largest.bit(hint) / 64) {
+            0 => self.allocate_slowly(cache, None),
+            _ => Some(hint),
         }
-        Some(if rest == 0 {
-            self.bitmap.set_empty(0, self.largest.bit(hint) / 64, hint)
-        } else {
-            hint
-        })
     }
 
     /// Takes back a frame that was given out, alone or in a run, on whichever hart. From then on another hart may get it.
@@ -142,15 +133,14 @@ impl<'a> Frames<'a> {
     /// If the frame is not in use.
     #[inline(always)]
     pub fn free(&self, cache: &Cache, frame: FrameNumber) -> Result<(), FreeError> {
-        let Some([free, usable]) = self.common(frame) else {
+        let Some(word) = self.common(frame) else {
             return self.free_slowly(cache, frame);
         };
-        crate::touch();
         let bit = 1 << (frame.0 % 64);
-        if usable.load(Ordering::Relaxed) & bit == 0 {
+        if word[1].load(Ordering::Relaxed) & bit == 0 {
             return Err(FreeError::Reserved(frame));
         }
-        let old = free.fetch_or(bit, Ordering::Release);
+        let old = Bitmap::put_into(word, bit);
         if old & bit != 0 {
             return Err(FreeError::Free(frame));
         }
