@@ -64,9 +64,15 @@ pub fn main() -> ExitCode {
     result.unwrap_or_else(|error| {
         let bad = style::BAD;
         anstream::eprintln!("{bad}error:{bad:#} {error:#}");
-        ExitCode::from(if error.is::<environment::Missing>() { 2 } else { 1 })
+        let cannot_begin = error.is::<environment::Missing>() || error.is::<Usage>();
+        ExitCode::from(if cannot_begin { 2 } else { 1 })
     })
 }
+
+/// The command line asks for something that is not there, and says so in words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
 
 /// The task of a command line that names none.
 fn default_task() -> Task {

@@ -15,6 +15,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::cases::{Case, Run, cases};
+use crate::cli::Usage;
 use crate::environment::{self, Environment};
 use crate::image::{self, Image, Profile};
 use crate::lanes::{self, Lane, Selection};
@@ -142,7 +143,7 @@ fn select(mut mutants: Vec<Mutant>, arguments: &Arguments) -> anyhow::Result<Vec
         mutants.retain(|mutant| !mutant.lanes.is_empty());
     }
     if mutants.is_empty() {
-        anyhow::bail!("no mutant has such a name in such a lane");
+        return Err(Usage("no mutant has such a name in such a lane".to_owned()).into());
     }
     Ok(mutants)
 }

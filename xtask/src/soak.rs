@@ -14,6 +14,7 @@ use anstream::println;
 use serde::Serialize;
 
 use crate::cases::{Case, Run, Subject, cases};
+use crate::cli::Usage;
 use crate::environment;
 use crate::image::Profile;
 use crate::lanes::Lane;
@@ -151,7 +152,7 @@ fn select(manifest: &Manifest, arguments: &Arguments) -> anyhow::Result<Case> {
         let known = manifest.crashes.iter().map(|crash| &*crash.kind);
         return all.pop().ok_or_else(|| {
             let known = known.collect::<Vec<_>>().join(", ");
-            anyhow::anyhow!("no crash `{kind}` in the lane {lane}; there are: {known}")
+            Usage(format!("no crash `{kind}` in the lane {lane}; there are: {known}")).into()
         });
     }
     let suite =
@@ -163,7 +164,10 @@ fn select(manifest: &Manifest, arguments: &Arguments) -> anyhow::Result<Case> {
     let mut matching: Vec<Case> =
         tests.filter(|case| case.subject.name().contains(filter.as_str())).collect();
     match matching.len() {
-        0 => anyhow::bail!("no test has `{filter}` in its name in the lane {lane}"),
+        0 => {
+            let what = format!("no test has `{filter}` in its name in the lane {lane}");
+            Err(Usage(what).into())
+        }
         1 => Ok(matching.remove(0)),
         _ => Ok(Case {
             subject: Subject::Suite {

@@ -9,6 +9,7 @@ use anstream::println;
 use serde::Serialize;
 
 use crate::cases::{Case, Run, cases};
+use crate::cli::Usage;
 use crate::environment::{self, Environment};
 use crate::image::{self, Image, Profile};
 use crate::lanes::{self, Selection};
@@ -76,9 +77,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let selected = select(&manifest, arguments);
     if selected.is_empty() {
         let filter = arguments.filter.as_deref().unwrap_or_default();
-        anyhow::bail!(
+        let what = format!(
             "no test is called `{filter}` in the lanes asked for (`test --list` shows all)"
         );
+        return Err(Usage(what).into());
     }
     if arguments.list {
         for case in &selected {
