@@ -193,11 +193,11 @@ crash_kind!(claim 40, harts 1, "-", doublefree, "is free already", "crash::doubl
 fn doublefree() {
     let layout = Layout::new::<[u64; 8]>();
     // SAFETY: the layout has a size.
-    let block = unsafe { alloc::alloc::alloc(layout) };
+    let block = black_box(unsafe { alloc::alloc::alloc(layout) });
     // SAFETY: the block was just allocated.
-    unsafe { alloc::alloc::dealloc(block, layout) };
+    unsafe { alloc::alloc::dealloc(black_box(block), layout) };
     // SAFETY: none: this is a deliberate fault, and the heap refuses it.
-    unsafe { alloc::alloc::dealloc(block, layout) };
+    unsafe { alloc::alloc::dealloc(black_box(block), layout) };
 }
 
 #[cfg(feature = "checked")]
