@@ -6,7 +6,8 @@ use crate::{Hart, Machine, PhysicalRange};
 
 impl Display for Machine<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        writeln!(f, "machine      {}", self.model)?;
+        let model = if self.model.is_empty() { "(unnamed)" } else { self.model };
+        writeln!(f, "machine      {model}")?;
         for harts in self.harts.chunk_by(Hart::is_like) {
             write_harts(f, harts)?;
         }

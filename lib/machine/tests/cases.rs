@@ -109,6 +109,7 @@ fn numa_nodes_keep_banks_apart_that_touch() {
     machine(&tree, |machine| {
         assert_eq!(banks(machine), [(0x1000, 0x1000), (0x2000, 0x2000)]);
         assert_eq!(machine.banks.iter().map(|bank| bank.numa_node).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(warnings(machine), [""; 0]);
     });
 }
 
@@ -145,6 +146,8 @@ fn a_bank_is_cut_off_where_physical_addresses_end() {
         assert_eq!(banks(machine)[1], (0xff_ffff_ffff_f000, 0x1000));
         assert_eq!(warnings(machine).len(), 1);
     });
+    let tree = small_machine().child(memory(0xff_ffff_ffff_f000, 0x1000));
+    assert_eq!(warnings_of(&tree), [""; 0]);
     let tree = small_machine().child(memory(u64::MAX, u64::MAX));
     assert_eq!(machine(&tree, |machine| machine.banks.len()), 1);
 }
@@ -297,6 +300,22 @@ fn harts_are_sorted_sparse_and_once_each() {
         let found: Vec<_> = machine.harts.iter().map(|hart| (hart.id.0, hart.enabled)).collect();
         assert_eq!(found, [(3, false), (7, true), (0xffff, true)]);
         assert_eq!(warnings(machine), ["cpu@7: reg 0x7 is a hart twice: left out"]);
+    });
+}
+
+#[test]
+fn a_hart_is_known_by_its_name_or_its_type() {
+    let mut named = cpu(1);
+    named.replace("device_type", None);
+    let mut typed = cpu(2);
+    typed.name = b"core@2".to_vec();
+    let mut neither = typed.clone();
+    neither.replace("device_type", None);
+    let tree =
+        root().child(memory(0, 0x1000)).child(cpus().child(named).child(typed).child(neither));
+    machine(&tree, |machine| {
+        let ids: Vec<_> = machine.harts.iter().map(|hart| hart.id.0).collect();
+        assert_eq!((ids, warnings(machine)), (vec![1, 2], vec![]));
     });
 }
 
@@ -517,6 +536,18 @@ fn a_uart_that_cannot_be_is_not_used() {
 }
 
 #[test]
+fn a_uart_needs_room_for_its_registers_and_no_more() {
+    for shift in 0..=4 {
+        for (missing, is_found) in [(0, true), (1, false)] {
+            let reg: &[u32] = &[0, 0x1000_0000, 0, (8 << shift) - missing];
+            uart_with(&[("reg-shift", &[shift]), ("reg", reg)], |uart, _| {
+                assert_eq!(uart.is_some(), is_found, "{shift} {missing}");
+            });
+        }
+    }
+}
+
+#[test]
 fn a_sifive_uart_needs_no_widths() {
     let mut tree = machine_with_uart();
     let uart = tree.at(&["soc", "serial@10000000"]);
@@ -584,13 +615,16 @@ fn contexts_are_those_of_interrupts_extended() {
 
 #[test]
 fn a_context_without_registers_is_left_out() {
-    let mut tree = machine_with_uart();
-    let reg = [0xc00_0000_u64, 0x20_1000].iter().flat_map(|number| number.to_be_bytes());
-    tree.at(&["soc", "plic@c000000"]).replace("reg", Some(reg.collect()));
-    machine(&tree, |machine| {
-        assert_eq!(machine.harts[0].context, None);
-        assert_eq!(machine.warnings.len(), 1);
-    });
+    // Context 1 has its registers from 0x20_1000 to 0x20_2000.
+    for (size, plics, warnings) in [(0x20_2000, 1, 0), (0x20_1fff, 1, 1), (0x20_0fff, 0, 2)] {
+        let mut tree = machine_with_uart();
+        let reg = [0xc00_0000, size].map(u64::to_be_bytes).concat();
+        tree.at(&["soc", "plic@c000000"]).replace("reg", Some(reg));
+        machine(&tree, |machine| {
+            assert_eq!(machine.harts[0].context.is_some(), size == 0x20_2000);
+            assert_eq!((machine.plics.len(), machine.warnings.len()), (plics, warnings));
+        });
+    }
 }
 
 #[test]
@@ -675,6 +709,76 @@ fn a_device_off_its_buses_is_not_used() {
     }
 }
 
+// The listing.
+
+#[test]
+fn the_listing_has_a_line_for_each_thing() {
+    let mut tree = root()
+        .text("model", "A board")
+        .child(memory(0x8000_0000, 0x4000_0000))
+        .child(memory(0x1_0000_0000, 0x1800).cells("numa-node-id", &[1]))
+        .child(cpus().child(cpu(0)).child(cpu(1)).child(cpu(2)).child(cpu(4)))
+        .child(
+            node("chosen")
+                .text("bootargs", "say \"hello\"")
+                .cells("linux,initrd-start", &[0x8400_0000])
+                .cells("linux,initrd-end", &[0x8400_0003]),
+        )
+        .child(
+            node("reserved-memory")
+                .cells("#address-cells", &[2])
+                .cells("#size-cells", &[2])
+                .child(node("rom@0").numbers("reg", &[0x8000_0000, 0x2_0000]).flag("no-map"))
+                .child(node("log@0").numbers("reg", &[0x9000_0000, 0x20_0000])),
+        )
+        .child(soc().child(uart(0x1000_0000)).child(plic(&[101, 9, 100, 9, 104, 9])))
+        .child(node("htif").text("compatible", "ucb,htif0"));
+    let hart = tree.at(&["cpus", "cpu@0"]);
+    hart.replace("mmu-type", None);
+    hart.replace("status", Some(b"fail\0".to_vec()));
+    for name in ["cpu@1", "cpu@2"] {
+        let hart = tree.at(&["cpus", name]);
+        hart.replace("riscv,isa", Some(b"rv64imac_zicboz_sstc\0".to_vec()));
+        hart.replace("riscv,cboz-block-size", Some(vec![0, 0, 0, 64]));
+    }
+    let blob = tree.blob_with(&[(0x9900_0000, 0x1000)]);
+    let expected = r#"
+machine      A board
+harts        0, no paging, rv64imac, disabled
+harts        1 to 2 (2 of them), Sv39, rv64imac zicboz sstc, cbo.zero of 64 bytes
+harts        4, Sv39, rv64imac
+timebase     10000000 Hz
+memory       0x0080000000..0x00c0000000, 1 GiB, NUMA node 0
+memory       0x0100000000..0x0100001800, 6 KiB, NUMA node 1
+reserved     0x0099000000..0x0099001000, 4 KiB, in the header
+reserved     0x0080000000..0x0080020000, 128 KiB, rom@0, not to be mapped
+reserved     0x0090000000..0x0090200000, 2 MiB, log@0
+initrd       0x0084000000..0x0084000003, 3 bytes
+uart         0x0010000000..0x0010000100, serial@10000000, Ns16550, interrupt 10 of plic@c000000
+interrupts   0x000c000000..0x000c600000, plic@c000000, 95 sources, context of hart 0:1 1:0 4:2
+exit device  none
+command line "say \"hello\""
+warning      htif: has no driver: not used
+"#;
+    let machine = Machine::discover(&blob).expect("a machine");
+    assert_eq!(machine.to_string(), expected.trim_start());
+}
+
+#[test]
+fn the_listing_says_what_is_not_there() {
+    let expected = r#"
+machine      (unnamed)
+harts        0, Sv39, rv64imac
+timebase     10000000 Hz
+memory       0x0080000000..0x0088000000, 128 MiB, NUMA node 0
+uart         none
+interrupts   none
+exit device  none
+command line ""
+"#;
+    assert_eq!(machine(&small_machine(), |machine| machine.to_string()), expected.trim_start());
+}
+
 // What is malformed, long, deep or large.
 
 #[test]
@@ -742,6 +846,16 @@ fn damage_on_purpose_does_not_make_it_slow() {
         let expected = "serial@100: is one too many: left out";
         assert_eq!(warnings(machine).last().map(String::as_str), Some(expected));
     });
+}
+
+#[test]
+fn sixty_four_known_devices_are_looked_at() {
+    for (others, is_found) in [(63, true), (64, false)] {
+        let off = |n: u64| uart(0x1000_0000 + n * 0x1000).text("status", "disabled");
+        let soc = (0..others).fold(soc(), |soc, n| soc.child(off(n)));
+        let tree = small_machine().child(soc.child(uart(0x2000_0000)));
+        machine(&tree, |machine| assert_eq!(machine.uart.is_some(), is_found));
+    }
 }
 
 #[test]

@@ -312,6 +312,8 @@ proptest! {
         prop_assert!(range.start() < range.end() && range.end() <= PHYSICAL_END);
         prop_assert_eq!(range.start(), start);
         prop_assert!(range.size() <= size);
+        prop_assert!(range.contains(range.start()) && range.contains(range.end() - 1));
+        prop_assert!(!range.contains(range.end()) && !range.contains(range.start().wrapping_sub(1)));
         let outer = range.aligned_outwards(alignment);
         prop_assert!(outer.start() % alignment == 0 && outer.end() % alignment == 0);
         prop_assert_eq!(outer.intersection(range), Some(range));
