@@ -35,13 +35,18 @@ fn rights() -> impl Strategy<Value = Rights> {
     prop_oneof![Just(Rights::Read), Just(Rights::ReadWrite), Just(Rights::ReadExecute)]
 }
 
-/// Two points, not far from each other.
-fn range() -> impl Strategy<Value = (usize, usize)> {
-    let last = points().len() - 1;
-    (0..last, 1..6usize).prop_map(move |(from, further)| (from, (from + further).min(last)))
+/// Points, so few that changes meet, and actions at them.
+fn points_and_actions() -> impl Strategy<Value = (Vec<usize>, Vec<Action>)> {
+    prop::sample::subsequence(points(), 3..24).prop_flat_map(|points| {
+        let actions = prop::collection::vec(action(points.len() - 1), 1..30);
+        (Just(points), actions)
+    })
 }
 
-fn action() -> impl Strategy<Value = Action> {
+fn action(last: usize) -> impl Strategy<Value = Action> {
+    let range = move || {
+        (0..last, 1..6usize).prop_map(move |(from, further)| (from, (from + further).min(last)))
+    };
     prop_oneof![
         4 => (range(), 0..3usize, rights()).prop_map(|((a, b), l, r)| Action::Map(a, b, l, r)),
         2 => range().prop_map(|(a, b)| Action::Unmap(a, b)),
@@ -61,9 +66,8 @@ struct World<'m> {
 }
 
 impl<'m> World<'m> {
-    fn new(machine: &'m Machine) -> Self {
+    fn new(machine: &'m Machine, points: Vec<usize>) -> Self {
         let space = AddressSpace::new(machine).unwrap();
-        let points = points();
         let states = vec![State::Empty; points.len() - 1];
         World { machine, space, points, states, owed: Vec::new() }
     }
@@ -318,9 +322,9 @@ proptest! {
     #![proptest_config(cases_divided_by(8))]
 
     #[test]
-    fn changes_do_what_the_oracle_says(actions in prop::collection::vec(action(), 1..30)) {
+    fn changes_do_what_the_oracle_says((points, actions) in points_and_actions()) {
         let machine = Machine::new();
-        let mut world = World::new(&machine);
+        let mut world = World::new(&machine, points);
         for action in &actions {
             world.act(action);
             world.check();

@@ -14,28 +14,28 @@ use proptest::prelude::*;
 
 const HARTS: usize = 3;
 
-/// Where ranges begin and end: two megapages in pages, and the edges of two gigapages.
-const POINTS: [usize; 16] = [
-    0,
-    PAGE,
-    2 * PAGE,
-    70 * PAGE,
-    MEGAPAGE - PAGE,
-    MEGAPAGE,
-    MEGAPAGE + PAGE,
-    2 * MEGAPAGE - PAGE,
-    2 * MEGAPAGE,
-    3 * MEGAPAGE,
-    GIGAPAGE - MEGAPAGE,
-    GIGAPAGE - PAGE,
-    GIGAPAGE,
-    GIGAPAGE + PAGE,
-    GIGAPAGE + MEGAPAGE,
-    2 * GIGAPAGE,
-];
-
-/// The position of the first point: the kernel's half.
+/// Where the first two gigapages of pages begin: in the kernel's half.
 const BASE: usize = SPACE - 2 * GIGAPAGE;
+
+/// Where ranges may begin and end: two megapages in pages, and the edges of two gigapages.
+const POINTS: [usize; 16] = [
+    BASE,
+    BASE + PAGE,
+    BASE + 2 * PAGE,
+    BASE + 70 * PAGE,
+    BASE + MEGAPAGE - PAGE,
+    BASE + MEGAPAGE,
+    BASE + MEGAPAGE + PAGE,
+    BASE + 2 * MEGAPAGE - PAGE,
+    BASE + 2 * MEGAPAGE,
+    BASE + 3 * MEGAPAGE,
+    BASE + GIGAPAGE - MEGAPAGE,
+    BASE + GIGAPAGE - PAGE,
+    BASE + GIGAPAGE,
+    BASE + GIGAPAGE + PAGE,
+    BASE + GIGAPAGE + MEGAPAGE,
+    BASE + 2 * GIGAPAGE,
+];
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -50,9 +50,16 @@ enum Action {
     ComeToUse(usize),
 }
 
-fn action() -> impl Strategy<Value = Action> {
-    let range = || {
-        let last = POINTS.len() - 1;
+/// Points, so few that changes meet, and actions at them.
+fn points_and_actions() -> impl Strategy<Value = (Vec<usize>, Vec<Action>)> {
+    prop::sample::subsequence(POINTS.to_vec(), 3..8).prop_flat_map(|points| {
+        let actions = prop::collection::vec(action(points.len() - 1), 1..60);
+        (Just(points), actions)
+    })
+}
+
+fn action(last: usize) -> impl Strategy<Value = Action> {
+    let range = move || {
         (0..last, 1..4usize).prop_map(move |(from, further)| (from, (from + further).min(last)))
     };
     let rights =
@@ -67,12 +74,20 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+/// Whether harts that are not told may find nothing where there is something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Map,
+    Other,
+}
+
 /// A change whose fence is not done.
 struct Debt {
     owed: Owed,
     fence: Fence,
     /// Harts that have yet to execute it.
     harts: BTreeSet<usize>,
+    kind: Kind,
     /// The points of the pages that were changed, and which change it was.
     range: (usize, usize),
     change: usize,
@@ -81,6 +96,7 @@ struct Debt {
 struct World<'m> {
     machine: &'m Machine,
     space: AddressSpace<&'m Machine>,
+    points: Vec<usize>,
     /// By the stretch from each point to the next: what a hart should find on its first page, after which change.
     history: Vec<Vec<(usize, Found)>>,
     /// By hart and stretch: the change since which the hart is fenced.
@@ -91,13 +107,14 @@ struct World<'m> {
 }
 
 impl<'m> World<'m> {
-    fn new(machine: &'m Machine) -> Self {
+    fn new(machine: &'m Machine, points: Vec<usize>) -> Self {
         let space = AddressSpace::new(machine).unwrap();
         machine.start(space.root(), HARTS);
-        let stretches = POINTS.len() - 1;
+        let stretches = points.len() - 1;
         World {
             machine,
             space,
+            points,
             history: vec![vec![(0, Found::Fault)]; stretches],
             fenced: vec![vec![0; stretches]; HARTS],
             changes: 0,
@@ -110,36 +127,35 @@ impl<'m> World<'m> {
         match *action {
             Action::Map(from, to, rights) => {
                 // Each mapping has frames of its own, that lie as the pages do.
-                let frame = self.next_frame + POINTS[from] / PAGE;
-                self.next_frame += 2 * GIGAPAGE / PAGE;
-                let result = self.space.map(pages(from, to), FrameNumber(frame), rights);
-                if let Ok(owed) = result {
-                    self.changed(from, to, owed, |_, stretch| {
-                        found(frame + (POINTS[stretch] - POINTS[from]) / PAGE, rights)
-                    });
+                let start = self.points[from];
+                let frame = self.next_frame + start / PAGE;
+                self.next_frame += SPACE / PAGE;
+                if let Ok(owed) = self.space.map(self.pages(from, to), FrameNumber(frame), rights) {
+                    let now = |_, position| found(frame + (position - start) / PAGE, rights);
+                    self.changed(from, to, owed, Kind::Map, now);
                 }
             }
             Action::Protect(from, to, rights) => {
-                if let Ok(owed) = self.space.protect(pages(from, to), rights) {
-                    self.changed(from, to, owed, |old, _| match old {
+                if let Ok(owed) = self.space.protect(self.pages(from, to), rights) {
+                    let now = |old, _| match old {
                         Found::Page { frame, .. } => found(frame, rights),
                         Found::Fault => panic!("what is not mapped was given rights"),
-                    });
+                    };
+                    self.changed(from, to, owed, Kind::Other, now);
                 }
             }
             Action::Unmap(from, to) => {
-                if let Ok(owed) = self.space.unmap(pages(from, to)) {
-                    self.changed(from, to, owed, |_, _| Found::Fault);
+                if let Ok(owed) = self.space.unmap(self.pages(from, to)) {
+                    self.changed(from, to, owed, Kind::Other, |_, _| Found::Fault);
                 }
             }
             Action::Fence(debt, hart) => {
-                if self.debts.is_empty() {
-                    return;
-                }
-                let debt = debt % self.debts.len();
-                let harts = &self.debts[debt].harts;
-                if let Some(&hart) = harts.iter().nth(hart % harts.len().max(1)) {
-                    self.fence(debt, hart);
+                if !self.debts.is_empty() {
+                    let debt = debt % self.debts.len();
+                    let harts = &self.debts[debt].harts;
+                    if let Some(&hart) = harts.iter().nth(hart % HARTS) {
+                        self.fence(debt, hart);
+                    }
                 }
             }
             Action::Close(debt) => {
@@ -151,12 +167,24 @@ impl<'m> World<'m> {
         }
     }
 
-    /// A change of the pages between two points was made.
-    fn changed(&mut self, from: usize, to: usize, owed: Owed, now: impl Fn(Found, usize) -> Found) {
+    fn pages(&self, from: usize, to: usize) -> Pages {
+        let (start, end) = (self.points[from], self.points[to]);
+        Pages::new(address(start), end - start).unwrap()
+    }
+
+    /// A change of the pages between two points was made: `now` says what is there, by what was, and the position.
+    fn changed(
+        &mut self,
+        from: usize,
+        to: usize,
+        owed: Owed,
+        kind: Kind,
+        now: impl Fn(Found, usize) -> Found,
+    ) {
         self.changes += 1;
         for stretch in from..to {
             let (_, old) = *self.history[stretch].last().unwrap();
-            self.history[stretch].push((self.changes, now(old, stretch)));
+            self.history[stretch].push((self.changes, now(old, self.points[stretch])));
         }
         // A fence that fails leaves the debt; here, so that harts can execute it one by one.
         let Err((owed, (fence, harts))) = owed.settle(|fence, harts| Err((fence, harts))) else {
@@ -167,8 +195,7 @@ impl<'m> World<'m> {
             Harts::This => BTreeSet::from([self.changes % HARTS]),
             Harts::All => (0..HARTS).collect(),
         };
-        let (range, change) = ((from, to), self.changes);
-        self.debts.push(Debt { owed, fence, harts, range, change });
+        self.debts.push(Debt { owed, fence, harts, kind, range: (from, to), change: self.changes });
     }
 
     fn fence(&mut self, debt: usize, hart: usize) {
@@ -197,15 +224,23 @@ impl<'m> World<'m> {
         while let Some(&hart) = self.debts[debt].harts.first() {
             self.fence(debt, hart);
         }
-        let owed = self.debts.swap_remove(debt).owed;
+        let Debt { owed, kind, range, change, .. } = self.debts.swap_remove(debt);
+        if kind == Kind::Other {
+            // That is what was promised, on whichever harts the fence was executed.
+            for fenced in &mut self.fenced {
+                for change_fenced in &mut fenced[range.0..range.1] {
+                    *change_fenced = (*change_fenced).max(change);
+                }
+            }
+        }
         let Ok(settled) = owed.settle(|_, _| Ok::<(), ()>(())) else { unreachable!() };
         let mut given = Vec::new();
         self.space.close(settled, |mapping| given.push(mapping));
         // The frames are used again from here on: nobody may find them.
         for mapping in given {
             let frames = mapping.frame.0..mapping.frame.0 + mapping.pages.count();
-            for (hart, stretch) in harts_and_stretches() {
-                for found in self.machine.outcomes(hart, BASE + POINTS[stretch]) {
+            for (hart, stretch) in self.harts_and_stretches() {
+                for found in self.machine.outcomes(hart, self.points[stretch]) {
                     if let Found::Page { frame, .. } = found {
                         assert!(!frames.contains(&frame), "hart {hart} uses a frame that is free");
                     }
@@ -214,26 +249,27 @@ impl<'m> World<'m> {
         }
     }
 
+    fn harts_and_stretches(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let stretches = self.points.len() - 1;
+        (0..HARTS).flat_map(move |hart| (0..stretches).map(move |stretch| (hart, stretch)))
+    }
+
     /// No hart can find anything but what was there since it was fenced.
     fn check(&self) {
-        for (hart, stretch) in harts_and_stretches() {
+        for (hart, stretch) in self.harts_and_stretches() {
             let history = &self.history[stretch];
             let fenced = self.fenced[hart][stretch];
             let begin = history.iter().rposition(|&(change, _)| change <= fenced).unwrap();
             let allowed: BTreeSet<Found> =
                 history[begin..].iter().map(|&(_, found)| found).collect();
-            let outcomes = self.machine.outcomes(hart, BASE + POINTS[stretch]);
+            let outcomes = self.machine.outcomes(hart, self.points[stretch]);
             assert!(
                 outcomes.is_subset(&allowed),
                 "hart {hart} at {:#x} may find {outcomes:x?}, and should only {allowed:x?}",
-                POINTS[stretch],
+                self.points[stretch],
             );
         }
     }
-}
-
-fn pages(from: usize, to: usize) -> Pages {
-    Pages::new(address(BASE + POINTS[from]), POINTS[to] - POINTS[from]).unwrap()
 }
 
 fn found(frame: usize, rights: Rights) -> Found {
@@ -241,17 +277,13 @@ fn found(frame: usize, rights: Rights) -> Found {
     Found::Page { frame, write, execute: rights == Rights::ReadExecute }
 }
 
-fn harts_and_stretches() -> impl Iterator<Item = (usize, usize)> {
-    (0..HARTS).flat_map(|hart| (0..POINTS.len() - 1).map(move |stretch| (hart, stretch)))
-}
-
 proptest! {
     #![proptest_config(cases_divided_by(2))]
 
     #[test]
-    fn no_hart_finds_what_it_was_fenced_from(actions in prop::collection::vec(action(), 1..60)) {
+    fn no_hart_finds_what_it_was_fenced_from((points, actions) in points_and_actions()) {
         let machine = Machine::new();
-        let mut world = World::new(&machine);
+        let mut world = World::new(&machine, points);
         for action in &actions {
             world.act(action);
             world.check();
@@ -267,7 +299,7 @@ proptest! {
 fn unmapped(machine: &Machine, alone: bool) -> (AddressSpace<&Machine>, Owed) {
     let mut space = AddressSpace::new(machine).unwrap();
     machine.start(space.root(), HARTS);
-    let (page, other) = (pages(0, 1), pages(1, 2));
+    let (page, other) = (page(BASE), page(BASE + PAGE));
     let owed = space.map(page, FrameNumber(7), Rights::ReadWrite).unwrap();
     close_without_fence(&mut space, owed);
     if !alone {
@@ -278,6 +310,10 @@ fn unmapped(machine: &Machine, alone: bool) -> (AddressSpace<&Machine>, Owed) {
     assert!((0..HARTS).all(|hart| finds(machine, hart, 7)));
     let owed = space.unmap(page).unwrap();
     (space, owed)
+}
+
+fn page(position: usize) -> Pages {
+    Pages::new(address(position), PAGE).unwrap()
 }
 
 fn close_without_fence(space: &mut AddressSpace<&Machine>, owed: Owed) {
@@ -319,4 +355,22 @@ fn the_model_notices_a_fence_of_a_leaf_where_a_table_was_unlinked() {
     // The leaf is forgotten, the way to the table that is free now is not.
     assert_eq!([0, 1].map(|hart| finds(&machine, hart, 7)), [false, false]);
     assert_eq!([0, 1].map(|hart| finds(&machine, hart, common::POISON_FRAME)), [true, false]);
+}
+
+#[test]
+fn a_table_that_is_linked_again_owes_a_fence_of_everything() {
+    let machine = Machine::new();
+    let (mut space, first) = unmapped(&machine, false);
+    // The second page goes: the table is unlinked, but the first is not closed, so the table stays.
+    let owed = space.unmap(page(BASE + PAGE)).unwrap();
+    (0..HARTS).for_each(|hart| machine.fence(hart, None));
+    close_without_fence(&mut space, owed);
+    let owed = space.map(page(BASE + PAGE), FrameNumber(9), Rights::Read).unwrap();
+    let (owed, fence) = owed.settle(|fence, harts| Err((fence, harts))).unwrap_err();
+    assert_eq!(fence, (Fence::Everything, Harts::All));
+    (0..HARTS).for_each(|hart| machine.fence(hart, None));
+    close_without_fence(&mut space, owed);
+    close_without_fence(&mut space, first);
+    let expected = BTreeSet::from([found(9, Rights::Read)]);
+    assert!((0..HARTS).all(|hart| machine.outcomes(hart, BASE + PAGE) == expected));
 }
