@@ -29,44 +29,37 @@ pub struct Bitmap<'a> {
     pub summary: [&'a [AtomicU64]; LEVELS],
 }
 
-impl<'a> Bitmap<'a> {
+impl Bitmap<'_> {
     /// The word `index` of `level`.
-    #[inline]
-    pub fn load(&self, level: usize, index: usize) -> u64 {
+    fn load(&self, level: usize, index: usize) -> u64 {
         crate::touch();
         let word = if level == 0 { &self.words[index][0] } else { &self.summary[level - 1][index] };
         word.load(Ordering::Relaxed)
     }
 
     /// Takes the bits of `mask` out of a word, and says which of them were there to be taken.
-    pub fn take(&self, index: usize, mask: u64) -> u64 {
-        self.take_from(&self.words[index], mask, || index)
-    }
-
-    /// [`take`](Self::take) for a word whose index is asked for only if it is needed.
     #[inline(always)]
-    pub fn take_from(&self, [free, _]: &Word, mask: u64, index: impl FnOnce() -> usize) -> u64 {
+    pub fn take(&self, index: usize, mask: u64) -> u64 {
         crate::touch();
-        // Acquire pairs with `put_into`: who takes a frame sees what its last user did as done.
+        let Some([free, _]) = self.words.get(index) else { return 0 };
+        // Acquire pairs with the release in `put`: who takes a frame sees what its last user did as done.
         let old = free.fetch_and(!mask, Ordering::Acquire);
         let taken = old & mask;
-        if old == taken && taken != 0 { self.set_empty(0, index(), taken) } else { taken }
+        if old == taken && taken != 0 { self.set_empty(0, index, taken) } else { taken }
     }
 
-    /// Puts the bits of `mask` into a word, and says which of them were there before.
-    pub fn put(&self, index: usize, mask: u64) -> u64 {
-        let old = Self::put_into(&self.words[index], mask);
+    /// Puts the bits of `mask` into a word, and says which of them were there before. `then` is done if it was none.
+    #[inline(always)]
+    pub fn put(&self, index: usize, [free, _]: &Word, mask: u64, then: impl FnOnce()) -> u64 {
+        crate::touch();
+        let old = free.fetch_or(mask, Ordering::Release);
+        if old & mask == 0 {
+            then();
+        }
         if old == 0 {
             self.set_nonempty(0, index);
         }
         old & mask
-    }
-
-    /// [`put`](Self::put) without rule 1, which the caller has to follow; says what the word was before.
-    #[inline(always)]
-    pub fn put_into([free, _]: &Word, mask: u64) -> u64 {
-        crate::touch();
-        free.fetch_or(mask, Ordering::Release)
     }
 
     /// Rule 1, for the word `index` of `level`, which has become nonzero.
@@ -75,61 +68,27 @@ impl<'a> Bitmap<'a> {
         crate::touch();
         let old = self.summary[level][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
         if old == 0 && level + 1 < LEVELS {
-            self.set_nonempty_above(level + 1, index / 64);
+            self.set_nonempty(level + 1, index / 64);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn set_nonempty_above(&self, level: usize, index: usize) {
-        self.set_nonempty(level, index);
     }
 
     /// Rule 2, for the word `index` of `level`, which was seen to be zero. Returns `result`, so that a caller need not keep it
     /// anywhere meanwhile.
     #[inline]
-    pub fn set_empty<T>(&self, level: usize, index: usize, result: T) -> T {
+    fn set_empty<T>(&self, level: usize, index: usize, result: T) -> T {
         crate::touch();
         let bit = 1 << (index % 64);
         let old = self.summary[level][index / 64].fetch_and(!bit, Ordering::AcqRel);
         if self.load(level, index) != 0 {
             self.set_nonempty(level, index);
         } else if old == bit && level + 1 < LEVELS {
-            return self.set_empty_above(level + 1, index / 64, result);
+            return self.set_empty(level + 1, index / 64, result);
         }
         result
     }
 
-    #[cold]
-    #[inline(never)]
-    fn set_empty_above<T>(&self, level: usize, index: usize, result: T) -> T {
-        self.set_empty(level, index, result)
-    }
-
-    /// Rule 2, for a search that was led to a word that is zero.
-    #[cold]
-    #[inline(never)]
-    pub fn clear_in_vain(&self, level: usize, index: usize) {
-        self.set_empty(level, index, ());
-    }
-
     /// The first word from `from` on that has a bit set, with what it was then.
-    #[inline]
     pub fn find(&self, from: usize) -> Option<(usize, u64)> {
-        // Mostly among the same 64 words.
-        let later = self.load(1, from / 64) >> (from % 64);
-        if later != 0 {
-            let word = from + later.trailing_zeros() as usize;
-            let bits = self.load(0, word);
-            if bits != 0 {
-                return Some((word, bits));
-            }
-        }
-        self.find_by_summary(from)
-    }
-
-    #[inline(never)]
-    fn find_by_summary(&self, from: usize) -> Option<(usize, u64)> {
         // All entries of the summary's level `level` before `index` are done with.
         let (mut level, mut index) = (0, from);
         while index / 64 < self.summary[level].len() {
@@ -149,7 +108,7 @@ impl<'a> Bitmap<'a> {
             loop {
                 let bits = self.load(level, index);
                 if bits == 0 {
-                    self.clear_in_vain(level, index);
+                    self.set_empty(level, index, ());
                     index += 1;
                     break;
                 }
@@ -176,18 +135,4 @@ pub fn pieces(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         let last = if word == bits.end / 64 { !(u64::MAX << (bits.end % 64)) } else { u64::MAX };
         (word, mem::replace(&mut mask, u64::MAX) & last)
     })
-}
-
-/// How many bits are set, quickly for a word of which all or none are.
-pub fn count(bits: u64) -> usize {
-    #[cold]
-    #[inline(never)]
-    fn count_some(bits: u64) -> usize {
-        bits.count_ones() as usize
-    }
-    match bits {
-        0 => 0,
-        u64::MAX => 64,
-        _ => count_some(bits),
-    }
 }

@@ -1,6 +1,7 @@
 //! A hart's memory of where free frames are.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::FrameNumber;
 
@@ -10,16 +11,12 @@ const HINTS: usize = 64;
 /// Where a hart looks first: the frames that it freed last, and those that it found free. One for each hart, so that harts
 /// allocate from different words of the bitmap.
 ///
-/// It holds no frames, only their numbers. All accesses are relaxed and none depends on another: whatever is read here, the
-/// bitmap decides.
+/// All accesses are relaxed and none depends on another: whatever is read here, the bitmap decides.
 pub struct Cache {
     hints: [AtomicUsize; HINTS],
-    /// Hints there are.
     count: AtomicUsize,
-    /// The word from which it searches all of memory.
-    home: AtomicUsize,
-    /// The word from which it searches near what it found last, plus 1; 0 before the first search.
-    place: AtomicUsize,
+    /// The word where it found something last, plus 1; 0 before the first search.
+    pub(crate) place: AtomicUsize,
 }
 
 impl Cache {
@@ -28,76 +25,51 @@ impl Cache {
         Cache {
             hints: [const { AtomicUsize::new(0) }; HINTS],
             count: AtomicUsize::new(0),
-            home: AtomicUsize::new(0),
             place: AtomicUsize::new(0),
         }
-    }
-
-    /// The word from which it searches all of memory.
-    pub(crate) fn home(&self) -> usize {
-        self.home.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_home(&self, word: usize) {
-        self.home.store(word, Ordering::Relaxed);
-    }
-
-    /// The word from which it searches near what it found last; `None` before the first search.
-    pub(crate) fn place(&self) -> Option<usize> {
-        self.place.load(Ordering::Relaxed).checked_sub(1)
-    }
-
-    pub(crate) fn set_place(&self, word: usize) {
-        self.place.store(word + 1, Ordering::Relaxed);
-    }
-
-    /// How many hints there are.
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
     }
 
     /// The hint given last.
     #[inline]
     pub(crate) fn pop(&self) -> Option<FrameNumber> {
-        let last = self.count().wrapping_sub(1);
-        let hint = self.hints.get(last)?.load(Ordering::Relaxed);
-        self.count.store(last, Ordering::Relaxed);
+        let last = self.count.load(Relaxed).wrapping_sub(1);
+        let hint = self.hints.get(last)?.load(Relaxed);
+        self.count.store(last, Relaxed);
         Some(FrameNumber(hint))
     }
 
     /// Remembers that a frame is free, if there is room.
     #[inline]
     pub(crate) fn push(&self, frame: FrameNumber) {
-        let count = self.count();
+        let count = self.count.load(Relaxed);
         if let Some(hint) = self.hints.get(count) {
-            hint.store(frame.0, Ordering::Relaxed);
-            self.count.store(count + 1, Ordering::Relaxed);
+            hint.store(frame.0, Relaxed);
+            self.count.store(count + 1, Relaxed);
         }
     }
 
-    /// Remembers that the frames from `first` on are free whose bits are set, as far as there is room.
-    pub(crate) fn push_all(&self, first: FrameNumber, mut bits: u64) {
-        let mut count = self.count();
+    /// Remembers that the frames from `first` on are free whose bits are set, as far as there is room. Says how many hints there
+    /// are then.
+    pub(crate) fn push_all(&self, first: FrameNumber, mut bits: u64) -> usize {
+        let mut count = self.count.load(Relaxed);
         if bits == u64::MAX && count == 0 {
-            // The lowest frame last: it is taken first.
+            // The lowest comes last, as it is taken first. By eights, so that the compiler unrolls.
             let mut frame = first.0 + HINTS;
-            for eight in self.hints.as_chunks::<8>().0 {
-                for hint in eight {
+            for hints in self.hints.as_chunks::<8>().0 {
+                for hint in hints {
                     frame = frame.wrapping_sub(1);
-                    hint.store(frame, Ordering::Relaxed);
+                    hint.store(frame, Relaxed);
                 }
             }
             count = HINTS;
-        } else {
-            while bits != 0
-                && let Some(hint) = self.hints.get(count)
-            {
-                hint.store(first.0 + bits.trailing_zeros() as usize, Ordering::Relaxed);
-                bits &= bits - 1;
-                count += 1;
-            }
         }
-        self.count.store(count, Ordering::Relaxed);
+        while count < HINTS && bits != 0 {
+            self.hints[count].store(first.0 + bits.trailing_zeros() as usize, Relaxed);
+            bits &= bits - 1;
+            count += 1;
+        }
+        self.count.store(count, Relaxed);
+        count
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::FrameNumber;
 
-/// Why something was not freed. Nothing has changed then.
+/// Why something was not freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// No frame starts at this physical address.
@@ -19,51 +19,31 @@ pub enum FreeError {
 
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            FreeError::Unaligned(address) => write!(f, "no frame starts at {address:#x}"),
-            FreeError::Foreign(frame) => {
-                write!(f, "the frame at {frame} lies in no bank of memory")
-            }
-            FreeError::Reserved(frame) => {
-                write!(f, "the frame at {frame} is reserved and was never given out")
-            }
-            FreeError::Free(frame) => {
-                write!(f, "the frame at {frame} is free already, or was never allocated")
-            }
-        }
+        let (frame, what) = match self {
+            FreeError::Unaligned(address) => return write!(f, "no frame starts at {address:#x}"),
+            FreeError::Foreign(frame) => (frame, "lies in no bank of memory"),
+            FreeError::Reserved(frame) => (frame, "is reserved and was never given out"),
+            FreeError::Free(frame) => (frame, "is free already, or was never allocated"),
+        };
+        write!(f, "the frame at {frame} {what}")
     }
 }
 
 impl core::error::Error for FreeError {}
 
-/// Why there can be no allocator.
+/// There is less storage than [`words_needed`](crate::words_needed) asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SetupError {
-    /// No bank has a whole frame.
-    NoMemory,
-    /// The bank that starts here does not lie behind the one before it.
-    Unsorted(FrameNumber),
-    /// The storage is too small.
-    Storage {
-        /// Words that [`words_needed`](crate::words_needed) asks for.
-        needed: usize,
-        /// Words there are.
-        given: usize,
-    },
+pub struct StorageTooSmall {
+    /// Words that are needed.
+    pub needed: usize,
+    /// Words that are given.
+    pub given: usize,
 }
 
-impl fmt::Display for SetupError {
+impl fmt::Display for StorageTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            SetupError::NoMemory => write!(f, "no bank of memory has a whole frame"),
-            SetupError::Unsorted(start) => {
-                write!(f, "the bank at {start} does not lie behind the one before it")
-            }
-            SetupError::Storage { needed, given } => {
-                write!(f, "the bitmap needs {needed} words of storage, {given} are given")
-            }
-        }
+        write!(f, "{} words of storage for the frames, {} are needed", self.given, self.needed)
     }
 }
 
-impl core::error::Error for SetupError {}
+impl core::error::Error for StorageTooSmall {}

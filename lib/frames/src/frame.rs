@@ -53,12 +53,10 @@ impl FrameRange {
 
     /// The frames that a range of physical addresses has a byte in: what a reservation takes.
     pub const fn touching(addresses: Range<usize>) -> Self {
-        let end = if addresses.start >= addresses.end {
-            addresses.start / FRAME_BYTES
-        } else {
-            addresses.end.div_ceil(FRAME_BYTES)
-        };
-        FrameRange { start: FrameNumber::containing(addresses.start), end: FrameNumber(end) }
+        let is_empty = addresses.start >= addresses.end;
+        let end = if is_empty { addresses.start } else { addresses.end }.div_ceil(FRAME_BYTES);
+        let start = if is_empty { end } else { addresses.start / FRAME_BYTES };
+        FrameRange { start: FrameNumber(start), end: FrameNumber(end) }
     }
 
     /// How many frames.
@@ -73,11 +71,6 @@ impl FrameRange {
 
     /// Whether a frame is one of them.
     pub fn contains(self, frame: FrameNumber) -> bool {
-        (self.start..self.end).contains(&frame)
-    }
-
-    /// What both have in common.
-    pub fn intersection(self, other: Self) -> Self {
-        FrameRange { start: self.start.max(other.start), end: self.end.min(other.end) }
+        self.start <= frame && frame < self.end
     }
 }

@@ -1,18 +1,14 @@
 //! The allocator: one frame at a time.
 
-use core::ops::Range;
 use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
-use crate::atomic::{AtomicU64, Ordering};
-use crate::bitmap::{Bitmap, Word, count};
-use crate::setup::words_of_bank;
-use crate::{Cache, FrameNumber, FrameRange, FreeError};
+use crate::atomic::AtomicU64;
+use crate::bitmap::Bitmap;
+use crate::{Cache, FrameNumber, FreeError};
 
-/// A search ends when it has found so many.
+/// A search ends when it has found so many hints.
 const ENOUGH_HINTS: usize = 16;
-
-/// Words of storage for a [`Bank`].
-pub const BANK_WORDS: usize = 3;
 
 /// What a frame in a bank is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,89 +36,23 @@ pub struct Statistics {
 /// call that is interrupted keeps no other from success.
 pub struct Frames<'a> {
     pub(crate) bitmap: Bitmap<'a>,
-    /// The words that lie in the largest bank as a whole: the common case, found without a search.
-    common: &'a [Word],
-    /// The frame of their first bit.
-    common_frame: usize,
-    /// The largest bank.
-    largest: Bank,
-    /// Sorted: see [`Bank`].
-    banks: &'a [[AtomicU64; BANK_WORDS]],
-    /// Frames that are not reserved.
-    pub(crate) usable: usize,
+    /// The frame of the bitmap's first bit, a multiple of 64.
+    pub(crate) first: usize,
+    /// Start and end of each bank, in frames.
+    pub(crate) banks: &'a [[AtomicU64; 2]],
     /// Caches that have searched, so far.
-    caches: AtomicUsize,
+    pub(crate) caches: AtomicUsize,
     /// The word where the search for the next run begins.
     pub(crate) run_place: AtomicUsize,
 }
 
-/// A stretch of memory without a hole.
-#[derive(Clone, Copy)]
-pub struct Bank {
-    pub frames: FrameRange,
-    /// What a frame's place in the bitmap is more than its number, wrapping: a multiple of 64.
-    offset: usize,
-}
-
-impl Bank {
-    /// The place in the bitmap of a frame.
-    pub fn bit(&self, frame: FrameNumber) -> usize {
-        frame.0.wrapping_add(self.offset)
-    }
-
-    /// The frame at a place in the bitmap.
-    pub fn frame(&self, bit: usize) -> FrameNumber {
-        FrameNumber(bit.wrapping_sub(self.offset))
-    }
-
-    /// The places in the bitmap of some of its frames.
-    pub fn bits(&self, frames: FrameRange) -> Range<usize> {
-        self.bit(frames.start)..self.bit(frames.end)
-    }
-}
-
-impl<'a> Frames<'a> {
-    /// All frames reserved. `None` without any.
-    pub(crate) fn new(
-        banks: impl Iterator<Item = FrameRange>,
-        table: &'a [[AtomicU64; BANK_WORDS]],
-        bitmap: Bitmap<'a>,
-    ) -> Option<Self> {
-        let mut next_word = 0_usize;
-        for (frames, entry) in banks.zip(table) {
-            let offset = (next_word * 64).wrapping_sub(frames.start.0 / 64 * 64);
-            let values = [frames.start.0, frames.end.0, offset];
-            entry
-                .iter()
-                .zip(values)
-                .for_each(|(place, value)| place.store(value as u64, Ordering::Relaxed));
-            next_word += words_of_bank(frames);
-        }
-        let largest = table.iter().map(read_bank).max_by_key(|bank| bank.frames.count())?;
-        let common_frame = largest.frames.start.0.next_multiple_of(64);
-        let count = (largest.frames.end.0 / 64).saturating_sub(common_frame / 64);
-        Some(Frames {
-            common: &bitmap.words[largest.bit(FrameNumber(common_frame)) / 64..][..count],
-            common_frame,
-            largest,
-            bitmap,
-            banks: table,
-            usable: 0,
-            caches: AtomicUsize::new(0),
-            run_place: AtomicUsize::new(0),
-        })
-    }
-
+impl Frames<'_> {
     /// A frame, with whatever is in it. `None` if every frame is in use or reserved.
     #[inline(always)]
     pub fn allocate(&self, cache: &Cache) -> Option<FrameNumber> {
-        let Some(hint) = cache.pop() else { return self.allocate_slowly(cache, None) };
-        let Some(word) = self.common(hint) else {
-            return self.allocate_slowly(cache, Some(hint));
-        };
-        match self.bitmap.take_from(word, 1 << (hint.0 % 64), || self.largest.bit(hint) / 64) {
-            0 => self.allocate_slowly(cache, None),
-            _ => Some(hint),
+        match cache.pop() {
+            Some(hint) if self.take(hint) => Some(hint),
+            _ => self.allocate_by_search(cache),
         }
     }
 
@@ -130,167 +60,117 @@ impl<'a> Frames<'a> {
     ///
     /// # Errors
     ///
-    /// If the frame is not in use.
+    /// If the frame is not in use. Nothing has changed then.
     #[inline(always)]
     pub fn free(&self, cache: &Cache, frame: FrameNumber) -> Result<(), FreeError> {
-        let Some(word) = self.common(frame) else {
-            return self.free_slowly(cache, frame);
+        let (index, mask) = self.place(frame);
+        let Some(word) = self.bitmap.words.get(index) else {
+            return Err(FreeError::Foreign(frame));
         };
-        let bit = 1 << (frame.0 % 64);
-        if word[1].load(Ordering::Relaxed) & bit == 0 {
-            return Err(FreeError::Reserved(frame));
+        if word[1].load(Relaxed) & mask == 0 {
+            return self.check_in_use(frame);
         }
-        let old = Bitmap::put_into(word, bit);
-        if old & bit != 0 {
-            return Err(FreeError::Free(frame));
+        match self.bitmap.put(index, word, mask, || cache.push(frame)) {
+            0 => Ok(()),
+            _ => Err(FreeError::Free(frame)),
         }
-        cache.push(frame);
-        if old == 0 {
-            self.bitmap.set_nonempty(0, self.largest.bit(frame) / 64);
-        }
-        Ok(())
     }
 
     /// [`free`](Self::free) for a frame by its physical address.
     ///
     /// # Errors
     ///
-    /// If no frame starts there, or it is not in use.
+    /// If no frame starts there, or it is not in use. Nothing has changed then.
     pub fn free_address(&self, cache: &Cache, address: usize) -> Result<(), FreeError> {
         self.free(cache, FrameNumber::starting_at(address).ok_or(FreeError::Unaligned(address))?)
     }
 
     /// What a frame is now. `None` if it lies in no bank.
     pub fn state(&self, frame: FrameNumber) -> Option<State> {
-        let [free, usable] = &self.bitmap.words[self.bank_of(frame)?.bit(frame) / 64];
-        let is_set = |word: &AtomicU64| word.load(Ordering::Relaxed) & 1 << (frame.0 % 64) != 0;
-        Some(match (is_set(usable), is_set(free)) {
-            (false, _) => State::Reserved,
-            (true, true) => State::Free,
-            (true, false) => State::InUse,
-        })
+        let (index, mask) = self.place(frame);
+        match self.bitmap.words.get(index)?.each_ref().map(|word| word.load(Relaxed) & mask != 0) {
+            [true, _] => Some(State::Free),
+            [false, true] => Some(State::InUse),
+            [false, false] => {
+                let is_in = |[start, end]: &[AtomicU64; 2]| {
+                    (start.load(Relaxed)..end.load(Relaxed)).contains(&(frame.0 as u64))
+                };
+                self.banks.iter().any(is_in).then_some(State::Reserved)
+            }
+        }
+    }
+
+    /// Whether a frame can be freed now.
+    ///
+    /// # Errors
+    ///
+    /// What [`free`](Self::free) would say.
+    #[cold]
+    pub fn check_in_use(&self, frame: FrameNumber) -> Result<(), FreeError> {
+        match self.state(frame) {
+            Some(State::InUse) => Ok(()),
+            Some(State::Free) => Err(FreeError::Free(frame)),
+            Some(State::Reserved) => Err(FreeError::Reserved(frame)),
+            None => Err(FreeError::Foreign(frame)),
+        }
     }
 
     /// Counts. Looks at every word.
     pub fn statistics(&self) -> Statistics {
-        let free =
-            self.bitmap.words.iter().map(|[free, _]| count(free.load(Ordering::Relaxed))).sum();
-        Statistics { usable: self.usable, free, in_use: self.usable - free }
+        let count = |which: usize| {
+            self.bitmap
+                .words
+                .iter()
+                .map(|word| word[which].load(Relaxed).count_ones() as usize)
+                .sum()
+        };
+        let (free, usable) = (count(0), count(1));
+        Statistics { usable, free, in_use: usable - free }
     }
 
-    /// The state of a frame that lies in the common words.
+    /// The word and the bit of a frame. Those of a frame that lies in no bank may be anywhere, or nowhere.
     #[inline]
-    fn common(&self, frame: FrameNumber) -> Option<&'a Word> {
-        self.common.get(frame.0.wrapping_sub(self.common_frame) / 64)
+    pub(crate) fn place(&self, frame: FrameNumber) -> (usize, u64) {
+        (frame.0.wrapping_sub(self.first) / 64, 1 << (frame.0 % 64))
     }
 
-    /// [`free`](Self::free) for a frame that lies in a smaller bank, in the first or last word of one, or in none.
-    #[cold]
-    fn free_slowly(&self, cache: &Cache, frame: FrameNumber) -> Result<(), FreeError> {
-        self.free_run(frame, 1)?;
-        cache.push(frame);
-        Ok(())
+    /// Takes a frame, if it is free.
+    #[inline(always)]
+    fn take(&self, frame: FrameNumber) -> bool {
+        let (index, mask) = self.place(frame);
+        self.bitmap.take(index, mask) != 0
     }
 
-    /// [`allocate`](Self::allocate) for when the first hint was none, wrong, or not a common frame.
     #[cold]
     #[inline(never)]
-    fn allocate_slowly(&self, cache: &Cache, mut hint: Option<FrameNumber>) -> Option<FrameNumber> {
+    fn allocate_by_search(&self, cache: &Cache) -> Option<FrameNumber> {
         loop {
-            while let Some(frame) = hint {
-                if let Some(bank) = self.bank_of(frame)
-                    && self.bitmap.take(bank.bit(frame) / 64, 1 << (frame.0 % 64)) != 0
-                {
-                    return hint;
+            while let Some(hint) = cache.pop() {
+                if self.take(hint) {
+                    return Some(hint);
                 }
-                hint = cache.pop();
             }
             // Again only if others took meanwhile what was found: they have made progress.
             self.search(cache)?;
-            hint = cache.pop();
         }
     }
 
-    /// Finds hints: in the 64 words where the last ones were found, or else in the first word from the cache's home on that has
-    /// a free frame. So what one hart has in use lies close together, and apart from what others have.
+    /// Finds hints: in the 64 words where the last ones were found, or else in the next word with a free frame. So what one hart
+    /// has in use lies close together, and apart from what others have: the first eight begin in different parts of memory.
     #[inline(never)]
     fn search(&self, cache: &Cache) -> Option<()> {
-        if let Some(place) = cache.place() {
-            let first = place / 64 * 64;
-            let mut words = self.bitmap.load(1, place / 64) & (u64::MAX << (place % 64));
-            while words != 0 && cache.count() < ENOUGH_HINTS {
-                let word = first + words.trailing_zeros() as usize;
-                words &= words - 1;
-                match self.bitmap.load(0, word) {
-                    0 => self.bitmap.clear_in_vain(0, word),
-                    bits => cache.push_all(self.frame(word * 64), bits),
-                }
-            }
-            if cache.count() > 0 {
-                return Some(());
-            }
-        } else {
-            cache.set_home(self.next_home());
+        let place = cache.place.load(Relaxed).checked_sub(1).unwrap_or_else(|| {
+            self.caches.fetch_add(1, Relaxed) % 8 * (self.bitmap.words.len() / 8)
+        });
+        let near = self.bitmap.find(place / 64 * 64).or_else(|| self.bitmap.find(0));
+        let (mut word, mut bits) = near.or_else(|| self.bitmap.find_by_scan())?;
+        cache.place.store(word + 1, Relaxed);
+        while cache.push_all(FrameNumber(self.first + word * 64), bits) < ENOUGH_HINTS
+            && let Some(next) = self.bitmap.find(word + 1)
+            && next.0 / 64 == word / 64
+        {
+            (word, bits) = next;
         }
-        self.search_far(cache)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn search_far(&self, cache: &Cache) -> Option<()> {
-        let home = cache.home();
-        let found = self
-            .bitmap
-            .find(home)
-            .or_else(|| self.bitmap.find(0))
-            .or_else(|| self.bitmap.find_by_scan());
-        let (word, bits) = found?;
-        cache.set_place(if word / 64 == home / 64 { home } else { word / 64 * 64 });
-        cache.push_all(self.frame(word * 64), bits);
         Some(())
     }
-
-    /// Where the next cache is at home: at the beginning, at 1/2, 1/4, 3/4, 1/8 ... of memory. However many there will be, they
-    /// are apart.
-    #[cold]
-    #[inline(never)]
-    fn next_home(&self) -> usize {
-        let part = self.caches.fetch_add(1, Ordering::Relaxed).reverse_bits();
-        ((part as u128 * self.bitmap.words.len() as u128) >> usize::BITS) as usize
-    }
-
-    /// All banks, sorted.
-    pub(crate) fn banks(&self) -> impl Iterator<Item = Bank> + use<'a> {
-        self.banks.iter().map(read_bank)
-    }
-
-    /// The bank that a frame lies in.
-    pub(crate) fn bank_of(&self, frame: FrameNumber) -> Option<Bank> {
-        if self.largest.frames.contains(frame) {
-            return Some(self.largest);
-        }
-        self.last_bank(|bank| bank.frames.start <= frame).filter(|bank| bank.frames.contains(frame))
-    }
-
-    /// The frame at a place in the bitmap.
-    pub(crate) fn frame(&self, bit: usize) -> FrameNumber {
-        let frame = self.largest.frame(bit);
-        if self.largest.frames.contains(frame) {
-            return frame;
-        }
-        let bank = self.last_bank(|bank| bank.bit(bank.frames.start) / 64 <= bit / 64);
-        bank.expect("the first bank begins at the first word").frame(bit)
-    }
-
-    /// The last bank for which something holds that holds for no bank after one for which it does not.
-    #[cold]
-    fn last_bank(&self, holds: impl Fn(&Bank) -> bool) -> Option<Bank> {
-        let count = self.banks.partition_point(|entry| holds(&read_bank(entry)));
-        self.banks[..count].last().map(read_bank)
-    }
-}
-
-fn read_bank(entry: &[AtomicU64; BANK_WORDS]) -> Bank {
-    let [start, end, offset] = entry.each_ref().map(|word| word.load(Ordering::Relaxed) as usize);
-    Bank { frames: FrameRange { start: FrameNumber(start), end: FrameNumber(end) }, offset }
 }

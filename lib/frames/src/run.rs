@@ -25,7 +25,7 @@ impl Frames<'_> {
                 .or_else(|| self.find_run(0..place + count / 64 + 1, count, alignment))?;
             if self.take_run(start..start + count) {
                 self.run_place.store((start + count) / 64, Relaxed);
-                return Some(self.frame(start));
+                return Some(FrameNumber(self.first + start));
             }
             // Another hart took a frame of it meanwhile: it has made progress.
         }
@@ -42,41 +42,45 @@ impl Frames<'_> {
         if count == 0 {
             return Ok(());
         }
-        let bank = self.bank_of(first).ok_or(FreeError::Foreign(first))?;
-        let inside = count.min(bank.frames.end.0 - first.0);
-        let bits = bank.bit(first)..bank.bit(first) + inside;
-        let at = |word: usize, mask: u64| bank.frame(word * 64 + mask.trailing_zeros() as usize);
-        for (word, mask) in pieces(bits.clone()) {
-            let [free, usable] = &self.bitmap.words[word];
-            let reserved = mask & !usable.load(Relaxed);
-            let wrong = reserved | mask & free.load(Relaxed);
-            if wrong != 0 {
-                let is_reserved = reserved.trailing_zeros() == wrong.trailing_zeros();
-                let error = if is_reserved { FreeError::Reserved } else { FreeError::Free };
-                return Err(error(at(word, wrong)));
+        self.check_in_use(first)?;
+        let start = first.0 - self.first;
+        let bits = start..start.saturating_add(count);
+        let lowest = |index: usize, bits: u64| {
+            FrameNumber(self.first + index * 64 + bits.trailing_zeros() as usize)
+        };
+        for (index, mask) in pieces(bits.clone()) {
+            let in_use = self
+                .bitmap
+                .words
+                .get(index)
+                .map_or(0, |[free, usable]| usable.load(Relaxed) & !free.load(Relaxed));
+            if mask & !in_use != 0 {
+                let frame = lowest(index, mask & !in_use);
+                return self.check_in_use(frame).and(Err(FreeError::Free(frame)));
             }
         }
-        if inside < count {
-            return Err(FreeError::Foreign(bank.frames.end));
-        }
         let mut result = Ok(());
-        for (word, mask) in pieces(bits) {
-            let before = self.bitmap.put(word, mask);
+        for (index, mask) in pieces(bits) {
+            let before = self.put(index, mask);
             if before != 0 {
-                result = result.and(Err(FreeError::Free(at(word, before))));
+                result = result.and(Err(FreeError::Free(lowest(index, before))));
             }
         }
         result
     }
 
+    fn put(&self, index: usize, mask: u64) -> u64 {
+        self.bitmap.put(index, &self.bitmap.words[index], mask, || ())
+    }
+
     /// Takes all bits of a range, or none.
     fn take_run(&self, bits: Range<usize>) -> bool {
-        for (word, mask) in pieces(bits.clone()) {
-            let taken = self.bitmap.take(word, mask);
+        for (index, mask) in pieces(bits.clone()) {
+            let taken = self.bitmap.take(index, mask);
             if taken != mask {
-                self.bitmap.put(word, taken);
-                for (word, mask) in pieces(bits.start..word * 64) {
-                    self.bitmap.put(word, mask);
+                self.put(index, taken);
+                for (index, mask) in pieces(bits.start..index * 64) {
+                    self.put(index, mask);
                 }
                 return false;
             }
@@ -98,7 +102,7 @@ impl Frames<'_> {
             }
             run.end = base + bits.trailing_ones() as usize;
             if run.len() >= count {
-                let frame = self.frame(run.start).0;
+                let frame = self.first + run.start;
                 let start = run.start + (frame.next_multiple_of(alignment) - frame);
                 if start + count <= run.end {
                     return Some(start);

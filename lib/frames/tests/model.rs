@@ -28,7 +28,7 @@ mod atomic {
 fn touch() {}
 
 use cache::Cache;
-use error::{FreeError, SetupError};
+use error::{FreeError, StorageTooSmall};
 use frame::{FrameNumber, FrameRange};
 use frames::{Frames, State};
 use loom::cell::UnsafeCell;

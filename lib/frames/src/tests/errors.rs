@@ -6,7 +6,8 @@ use std::vec::Vec;
 use super::{all_free, range, storage};
 use crate::atomic::AtomicU64;
 use crate::{
-    Cache, FRAME_BYTES, FrameNumber, FrameRange, FreeError, Setup, SetupError, State, words_needed,
+    Cache, FRAME_BYTES, FrameNumber, FrameRange, FreeError, Setup, State, StorageTooSmall,
+    words_needed,
 };
 
 #[test]
@@ -93,28 +94,30 @@ fn errors_name_the_address() {
 }
 
 #[test]
-fn set_up_is_refused_without_memory_order_or_storage() {
+fn set_up_is_refused_without_storage() {
     let storage: Vec<AtomicU64> = (0..100).map(|_| AtomicU64::new(0)).collect();
     let refusal = |banks: &[FrameRange]| Setup::new(banks, &storage).err();
-    assert_eq!(refusal(&[]), Some(SetupError::NoMemory));
-    assert_eq!(refusal(&[range(5, 5)]), Some(SetupError::NoMemory));
-    assert_eq!(
-        refusal(&[range(0, 10), range(20, 5), range(9, 20)]),
-        Some(SetupError::Unsorted(FrameNumber(9)))
-    );
     let large = [range(0, 1 << 44)];
-    assert_eq!(
-        refusal(&large),
-        Some(SetupError::Storage { needed: words_needed(&large), given: 100 })
-    );
-    assert_eq!(refusal(&[range(0, 10), range(10, 20), range(25, 30)]), None);
+    let error = StorageTooSmall { needed: words_needed(&large), given: 100 };
+    assert_eq!(refusal(&large), Some(error));
+    assert_eq!(refusal(&[range(25, 30), range(0, 10), range(10, 20), range(70, 1)]), None);
+}
+
+#[test]
+fn memory_without_a_frame_is_exhausted() {
+    let banks = [range(5, 5), range(9, 8)];
+    let storage = storage(&banks);
+    let frames = all_free(&banks, &storage);
+    assert_eq!(frames.allocate(&Cache::new()), None);
+    assert_eq!(frames.allocate_run(1, 1), None);
+    assert_eq!(frames.free(&Cache::new(), FrameNumber(5)), Err(FreeError::Foreign(FrameNumber(5))));
 }
 
 #[test]
 fn storage_is_about_a_byte_for_four_frames() {
-    assert_eq!(words_needed(&[range(0x80000, 0x80000 + 8192)]), 266);
-    assert_eq!(words_needed(&[range(0x80000, 0x80000 + 32768)]), 1040);
-    assert_eq!(words_needed(&[range(0x80000, 0x80000 + (64 << 18))]), 528_457);
+    assert_eq!(words_needed(&[range(0x80000, 0x80000 + 8192)]), 262);
+    assert_eq!(words_needed(&[range(0x80000, 0x80000 + 32768)]), 1036);
+    assert_eq!(words_needed(&[range(0x80000, 0x80000 + (64 << 18))]), 528_451);
 }
 
 #[test]

@@ -64,7 +64,7 @@ const CACHES: usize = 3;
 
 fn banks(count: Range<usize>, frames: usize) -> impl Strategy<Value = Vec<FrameRange>> {
     let bank = (
-        prop_oneof![Just(0), 0..200usize, 0..1_000_000usize],
+        prop_oneof![Just(0), 0..200usize, 0..20_000usize],
         prop_oneof![20 => 0..frames, 5 => Just(64), 1 => Just(14 * frames)],
     );
     (prop_oneof![Just(0), Just(0x80000), 0..0x100000usize], vector(bank, count)).prop_map(
