@@ -31,6 +31,7 @@ fn scattered(seed: usize) -> usize {
     (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 20
 }
 
+const LARGE: usize = 96 << 18;
 const SIZES: [usize; 4] = [32 << 8, 2 << 18, 16 << 18, 64 << 18];
 
 /// Memory of which one frame in `one_in` is free, without order.
@@ -88,16 +89,30 @@ fn an_allocation_touches_as_many_words_whatever_the_size_and_the_use_of_memory()
     }
 }
 
-/// The last free frame of 64 GiB is found from everywhere.
+/// A bit of the summary that a race left behind costs once.
+#[test]
+fn a_bit_set_in_vain_is_cleared_by_who_finds_it() {
+    // Only the first frame is free.
+    fragmented(SIZES[1], usize::MAX, |frames, _| {
+        for index in [3, 70, 71, 5000] {
+            frames.bitmap.set_nonempty(0, index);
+        }
+        assert_eq!(frames.allocate(&Cache::new()), Some(FrameNumber(0x80000)));
+        assert_eq!(frames.allocate(&Cache::new()), None);
+        assert_summary_is_exact(frames);
+    });
+}
+
+/// The last free frame of 96 GiB, more than one word of the highest level stands for, is found from everywhere.
 #[test]
 fn the_last_free_frame_is_found_by_the_summary() {
-    let bank = range(0x80000, 0x80000 + SIZES[3]);
+    let bank = range(0x80000, 0x80000 + LARGE);
     let storage = storage(&[bank]);
     let mut setup = Setup::new(&[bank], &storage).unwrap();
     setup.occupy(bank);
     let frames = setup.finish();
     for place in
-        (0..64).map(|step| 0x80000 + scattered(step) % SIZES[3]).chain([0x80000, bank.end.0 - 1])
+        (0..64).map(|step| 0x80000 + scattered(step) % LARGE).chain([0x80000, bank.end.0 - 1])
     {
         let frame = FrameNumber(place);
         frames.free_run(frame, 1).unwrap();
@@ -106,7 +121,7 @@ fn the_last_free_frame_is_found_by_the_summary() {
         assert_eq!(found, Some(frame));
         assert!(words <= BOUND, "{words} words");
         // Again, from where the cache is now.
-        let elsewhere = FrameNumber(0x80000 + scattered(place) % SIZES[3]);
+        let elsewhere = FrameNumber(0x80000 + scattered(place) % LARGE);
         frames.free_run(elsewhere, 1).unwrap();
         let (words, found) = touched(|| frames.allocate(&cache));
         assert_eq!(found, Some(elsewhere));
