@@ -260,12 +260,12 @@ fn map_boot_memory(boot: PhysicalRange) {
     } else {
         let middle = &BOOT_TABLES[BOOT_MEMORY_MIDDLE];
         let table = physical_of_image(core::ptr::from_ref(middle).addr());
-        root.store(table / PAGE << 10 | 1, Ordering::Relaxed);
+        root.store((table / PAGE) << 10 | 1, Ordering::Relaxed);
         middle
     };
     for start in (boot.start() as usize..boot.end() as usize).step_by(LARGE_PAGE) {
         let entry = &middle.0[start / LARGE_PAGE % paging::ENTRIES];
-        entry.store(start / PAGE << 10 | LEAF, Ordering::Relaxed);
+        entry.store((start / PAGE) << 10 | LEAF, Ordering::Relaxed);
     }
     riscv::asm::sfence_vma_all();
 }

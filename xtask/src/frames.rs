@@ -68,10 +68,7 @@ pub enum Error {
 }
 
 fn list(frames: &[Frame], what: impl Fn(&Frame) -> String) -> String {
-    frames
-        .iter()
-        .map(|frame| format!("\n  {}: {}", frame.function, what(frame)))
-        .collect()
+    frames.iter().map(|frame| format!("\n  {}: {}", frame.function, what(frame))).collect()
 }
 
 /// What one function does to the stack pointer.
@@ -95,18 +92,11 @@ pub struct Frame {
 /// # Errors
 /// See [`Error`].
 pub fn check(elf: &Path, limit: u64, assembly: &[&str]) -> Result<Vec<Frame>, Error> {
-    let image = std::fs::read(elf).map_err(|error| Error::File {
-        path: elf.to_owned(),
-        error,
-    })?;
+    let image = std::fs::read(elf).map_err(|error| Error::File { path: elf.to_owned(), error })?;
     let frames = frames(&image)?;
     let listed = |frame: &Frame| assembly.contains(&frame.function.as_str());
     let select = |wanted: &dyn Fn(&Frame) -> bool| {
-        frames
-            .iter()
-            .filter(|it| wanted(it))
-            .cloned()
-            .collect::<Vec<_>>()
+        frames.iter().filter(|it| wanted(it)).cloned().collect::<Vec<_>>()
     };
 
     let untold = select(&|frame| !frame.untold.is_empty() && !listed(frame));
@@ -115,16 +105,10 @@ pub fn check(elf: &Path, limit: u64, assembly: &[&str]) -> Result<Vec<Frame>, Er
     }
     let large = select(&|frame| frame.bytes > limit);
     if !large.is_empty() {
-        return Err(Error::Large {
-            limit,
-            frames: large,
-        });
+        return Err(Error::Large { limit, frames: large });
     }
-    let needed = |name: &str| {
-        frames
-            .iter()
-            .any(|frame| frame.function == name && !frame.untold.is_empty())
-    };
+    let needed =
+        |name: &str| frames.iter().any(|frame| frame.function == name && !frame.untold.is_empty());
     match assembly.iter().find(|name| !needed(name)) {
         Some(name) => Err(Error::Listed((*name).to_owned())),
         None => Ok(frames),
@@ -142,11 +126,7 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
     functions.retain(|symbol| symbol.kind == Kind::Code);
     let mut frames = Vec::new();
     for section in elf.sections() {
-        if !section
-            .elf_section_header()
-            .sh_flags(LE)
-            .contains(SHF_EXECINSTR)
-        {
+        if !section.elf_section_header().sh_flags(LE).contains(SHF_EXECINSTR) {
             continue;
         }
         let code = section.data().map_err(symbols::Error::from)?;
@@ -156,11 +136,7 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
             let mut reader = Reader::new(name, from);
             let mut at = from;
             // The end serves as a last, empty range of data.
-            for data in data
-                .iter()
-                .filter(|data| data.end > from)
-                .chain([&(to..to)])
-            {
+            for data in data.iter().filter(|data| data.end > from).chain([&(to..to)]) {
                 let stop = data.start.clamp(at, to);
                 reader.read(at, &code[(at - start) as usize..(stop - start) as usize])?;
                 at = data.end.clamp(at, to);
@@ -169,10 +145,7 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
             Ok(())
         };
         let mut at = start;
-        for symbol in functions
-            .iter()
-            .filter(|symbol| (start..end).contains(&symbol.address))
-        {
+        for symbol in functions.iter().filter(|symbol| (start..end).contains(&symbol.address)) {
             if at < symbol.address {
                 read(format!("code at {at:#x}"), at, symbol.address)?;
             }
@@ -183,11 +156,7 @@ pub fn frames(image: &[u8]) -> Result<Vec<Frame>, Error> {
             read(format!("code at {at:#x}"), at, end)?;
         }
     }
-    frames.sort_by(|a, b| {
-        b.bytes
-            .cmp(&a.bytes)
-            .then_with(|| a.address.cmp(&b.address))
-    });
+    frames.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.address.cmp(&b.address)));
     Ok(frames)
 }
 
@@ -204,15 +173,8 @@ fn data_in(elf: &ElfFile64<LE>, section: SectionIndex, end: u64) -> Vec<Range<u6
     }
     // Of two marks in one place, the code counts.
     marks.sort_by_key(|&(address, is_data)| (address, !is_data));
-    let ends = marks
-        .iter()
-        .skip(1)
-        .map(|(address, _)| *address)
-        .chain([end]);
-    let ranges = marks
-        .iter()
-        .zip(ends)
-        .filter(|((start, is_data), end)| *is_data && start < end);
+    let ends = marks.iter().skip(1).map(|(address, _)| *address).chain([end]);
+    let ranges = marks.iter().zip(ends).filter(|((start, is_data), end)| *is_data && start < end);
     ranges.map(|((start, _), end)| *start..end).collect()
 }
 
@@ -234,16 +196,8 @@ struct Reader {
 
 impl Reader {
     fn new(function: String, address: u64) -> Reader {
-        let frame = Frame {
-            function,
-            address,
-            bytes: 0,
-            untold: Vec::new(),
-        };
-        Reader {
-            frame,
-            registers: [Value::Unknown; 32],
-        }
+        let frame = Frame { function, address, bytes: 0, untold: Vec::new() };
+        Reader { frame, registers: [Value::Unknown; 32] }
     }
 
     /// Reads on with `code`, which lies at `address`.
@@ -259,11 +213,7 @@ impl Reader {
                 }
                 (0b11, _) => {
                     let function = self.frame.function.clone();
-                    return Err(Error::Instruction {
-                        address: at,
-                        function,
-                        parcel,
-                    });
+                    return Err(Error::Instruction { address: at, function, parcel });
                 }
                 _ => {
                     rest = &rest[2..];
@@ -367,11 +317,7 @@ fn taken(source: Source, registers: &[Value; 32], before: u64) -> Option<u64> {
 /// What is known of `register` once it is set from `source`.
 fn value(register: usize, source: Source, registers: &[Value; 32], taken: u64) -> Value {
     let of = |register: u8| {
-        if register == 0 {
-            Value::Constant(0)
-        } else {
-            registers[usize::from(register)]
-        }
+        if register == 0 { Value::Constant(0) } else { registers[usize::from(register)] }
     };
     match source {
         Source::Constant(constant) => Value::Constant(constant),
@@ -456,16 +402,12 @@ fn decode_compressed(parcel: u16) -> Effect {
             Effect::Write(SP, Source::Add(SP, up - (bit(12) << 9)))
         }
         (1, 3) => Effect::Write(to, Source::Constant(immediate << 12)),
-        (1, 4) if bits(11, 10) == 0 => Effect::Write(
-            high,
-            Source::ShiftRight(high, (bit(12) << 5 | bits(6, 2)) as u32),
-        ),
+        (1, 4) if bits(11, 10) == 0 => {
+            Effect::Write(high, Source::ShiftRight(high, (bit(12) << 5 | bits(6, 2)) as u32))
+        }
         (1, 4) => Effect::Write(high, Source::Other),
         (1, _) => Effect::Leave,
-        (2, 0) => Effect::Write(
-            to,
-            Source::ShiftLeft(to, (bit(12) << 5 | bits(6, 2)) as u32),
-        ),
+        (2, 0) => Effect::Write(to, Source::ShiftLeft(to, (bit(12) << 5 | bits(6, 2)) as u32)),
         (2, 2 | 3) => Effect::Write(to, Source::Memory),
         (2, 4) if right == 0 => Effect::Leave,
         (2, 4) if bit(12) == 0 => Effect::Write(to, Source::Add(right, 0)),
@@ -482,11 +424,7 @@ mod tests {
     fn of(code: &[u32]) -> Frame {
         let bytes: Vec<u8> = code
             .iter()
-            .flat_map(|word| {
-                word.to_le_bytes()
-                    .into_iter()
-                    .take(if word & 3 == 3 { 4 } else { 2 })
-            })
+            .flat_map(|word| word.to_le_bytes().into_iter().take(if word & 3 == 3 { 4 } else { 2 }))
             .collect();
         frame("function".into(), 0x1000, &bytes).unwrap()
     }
@@ -520,10 +458,7 @@ mod tests {
             0x40a1_0133, // sub sp, sp, a0
             0x8082,      // ret
         ]);
-        assert_eq!(
-            (subtracted.bytes, subtracted.untold),
-            (2_032 + 20_000, vec![])
-        );
+        assert_eq!((subtracted.bytes, subtracted.untold), (2_032 + 20_000, vec![]));
         let added = of(&[
             0x1141, // addi sp, sp, -16
             0x72ed, // lui t0, -5
@@ -615,34 +550,13 @@ mod tests {
 
     #[test]
     fn what_is_no_instruction_is_an_error() {
-        let error = frame(
-            "function".into(),
-            0x1000,
-            &[0x01, 0x00, 0x1f, 0x00, 0, 0, 0, 0],
-        )
-        .unwrap_err();
+        let error =
+            frame("function".into(), 0x1000, &[0x01, 0x00, 0x1f, 0x00, 0, 0, 0, 0]).unwrap_err();
         assert!(
-            matches!(
-                error,
-                Error::Instruction {
-                    address: 0x1002,
-                    parcel: 0x1f,
-                    ..
-                }
-            ),
+            matches!(error, Error::Instruction { address: 0x1002, parcel: 0x1f, .. }),
             "{error}"
         );
         let cut = frame("function".into(), 0x1000, &[0x13, 0x01]).unwrap_err();
-        assert!(
-            matches!(
-                cut,
-                Error::Instruction {
-                    address: 0x1000,
-                    parcel: 0x113,
-                    ..
-                }
-            ),
-            "{cut}"
-        );
+        assert!(matches!(cut, Error::Instruction { address: 0x1000, parcel: 0x113, .. }), "{cut}");
     }
 }

@@ -17,18 +17,9 @@ use crate::image::{self, Profile};
 use crate::style::{MUTED, NOTABLE};
 
 /// The most that this kernel is to have, and what others have (system.md, section 11).
-const CODE_LINES: Figure = Figure {
-    name: "code lines",
-    goal: 4_500,
-    c: 3_521,
-    xv6: 4_522,
-};
-const CODE_BYTES: Figure = Figure {
-    name: "machine code, bytes",
-    goal: 64 * 1024,
-    c: 38_606,
-    xv6: 25_228,
-};
+const CODE_LINES: Figure = Figure { name: "code lines", goal: 4_500, c: 3_521, xv6: 4_522 };
+const CODE_BYTES: Figure =
+    Figure { name: "machine code, bytes", goal: 64 * 1024, c: 38_606, xv6: 25_228 };
 
 struct Figure {
     name: &'static str,
@@ -95,24 +86,16 @@ pub fn measure(workspace: &Path, elf: &Path) -> anyhow::Result<Size> {
     let mut total = lines::Count::default();
     lines.values().for_each(|count| total += *count);
     let own: BTreeSet<String> = lines.keys().cloned().collect();
-    let linked: BTreeSet<String> = bytes
-        .modules
-        .keys()
-        .filter(|it| !own.contains(*it))
-        .cloned()
-        .collect();
+    let linked: BTreeSet<String> =
+        bytes.modules.keys().filter(|it| !own.contains(*it)).cloned().collect();
     // The kernel's modules, then the other crates of this repository, then those that are only linked.
     let (kernel, libraries): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|it| it.starts_with("kernel"));
-    let modules = kernel
-        .into_iter()
-        .chain(libraries)
-        .chain(linked)
-        .map(|name| Module {
-            lines: lines.remove(&name).unwrap_or_default(),
-            text_bytes: bytes.modules.remove(&name).unwrap_or_default(),
-            name,
-        });
+    let modules = kernel.into_iter().chain(libraries).chain(linked).map(|name| Module {
+        lines: lines.remove(&name).unwrap_or_default(),
+        text_bytes: bytes.modules.remove(&name).unwrap_or_default(),
+        name,
+    });
     Ok(Size {
         code_lines: total.code as u64,
         text_bytes: bytes.code,
@@ -147,36 +130,17 @@ impl Size {
 
     /// Lines and bytes of each module.
     pub fn by_module(&self) -> Table {
-        let mut table = table(&[
-            "module",
-            "lines",
-            "apart",
-            "unsafe",
-            "checked",
-            "code bytes",
-        ]);
+        let mut table = table(&["module", "lines", "apart", "unsafe", "checked", "code bytes"]);
         let row = |name: &str, lines: &lines::Count, bytes: u64| {
             let shown = |number: u64| {
-                if number == 0 {
-                    String::new()
-                } else {
-                    spaced(number)
-                }
+                if number == 0 { String::new() } else { spaced(number) }
             };
             let unsafe_places = lines.unsafe_blocks + lines.unsafe_impls;
             let numbers = [lines.code, lines.apart, unsafe_places, lines.checked_sites];
             let numbers = numbers.map(|it| it as u64).into_iter().chain([bytes]);
-            [name.to_owned()]
-                .into_iter()
-                .chain(numbers.map(shown))
-                .collect::<Vec<_>>()
+            [name.to_owned()].into_iter().chain(numbers.map(shown)).collect::<Vec<_>>()
         };
-        for Module {
-            name,
-            lines,
-            text_bytes,
-        } in &self.modules
-        {
+        for Module { name, lines, text_bytes } in &self.modules {
             table.add_row(row(name, lines, *text_bytes));
         }
         table.add_row(row("all", &self.total, self.text_bytes));
@@ -222,21 +186,13 @@ fn spaced(number: u64) -> String {
 /// When there is no toolchain, the image does not build, or a file cannot be read.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
-    let options = image::Options {
-        features: Vec::new(),
-        ..image::Options::new(Profile::Release)
-    };
+    let options = image::Options { features: Vec::new(), ..image::Options::new(Profile::Release) };
     let image = image::build(&environment, &options)?;
     let size = measure(&environment::workspace(), &image.elf)?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&size)?);
     } else {
-        println!(
-            "{}\n\n{}\n\n{}",
-            size.by_module(),
-            size.by_section(),
-            size.figures()
-        );
+        println!("{}\n\n{}\n\n{}", size.by_module(), size.by_section(), size.figures());
         println!(
             "{MUTED}\napart: tests, benchmarks, monitor. unsafe: blocks and impls. checked: places where that feature decides.\n\
              xtask and its tests: {} lines.{MUTED:#}",
@@ -247,11 +203,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for sentence in &missed {
         eprintln!("{NOTABLE}warning: {sentence}{NOTABLE:#}");
     }
-    Ok(if arguments.check && !missed.is_empty() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if arguments.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 #[cfg(test)]
@@ -273,21 +225,12 @@ mod tests {
     #[test]
     fn a_goal_is_kept_up_to_its_number_and_missed_beyond() {
         assert!(of(4_500, 65_536).over_goals().is_empty());
-        assert_eq!(
-            of(4_501, 0).over_goals(),
-            ["code lines: 4,501, the goal is 4,500"]
-        );
-        assert_eq!(
-            of(0, 65_537).over_goals(),
-            ["machine code, bytes: 65,537, the goal is 65,536"]
-        );
+        assert_eq!(of(4_501, 0).over_goals(), ["code lines: 4,501, the goal is 4,500"]);
+        assert_eq!(of(0, 65_537).over_goals(), ["machine code, bytes: 65,537, the goal is 65,536"]);
     }
 
     #[test]
     fn numbers_have_their_thousands_apart() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(spaced),
-            ["0", "999", "1,000", "1,234,567"]
-        );
+        assert_eq!([0, 999, 1_000, 1_234_567].map(spaced), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -70,16 +70,8 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Report {
-            functions,
-            statics,
-            bytes,
-            address,
-        } = self;
-        write!(
-            f,
-            "{functions} functions and {statics} statics in {bytes} bytes at {address:#x}"
-        )
+        let Report { functions, statics, bytes, address } = self;
+        write!(f, "{functions} functions and {statics} statics in {bytes} bytes at {address:#x}")
     }
 }
 
@@ -123,30 +115,15 @@ pub fn inserted(before: &[u8]) -> Result<(Vec<u8>, Report), Error> {
     let mut after = before[..place.old_table(before)?].to_vec();
     after.resize(after.len().next_multiple_of(PAGE), 0);
     let (offset, size) = (after.len() as u64, table.len() as u64);
-    for (field, value) in place
-        .fields()
-        .into_iter()
-        .zip([offset, size, offset, size, size])
-    {
+    for (field, value) in place.fields().into_iter().zip([offset, size, offset, size, size]) {
         after[field].copy_from_slice(&value.to_le_bytes());
     }
     after.extend(&table);
 
     prove(before, &after)?;
-    let functions = definitions
-        .iter()
-        .filter(|symbol| symbol.kind == Kind::Code)
-        .count();
+    let functions = definitions.iter().filter(|symbol| symbol.kind == Kind::Code).count();
     let statics = definitions.len() - functions;
-    Ok((
-        after,
-        Report {
-            functions,
-            statics,
-            bytes: table.len(),
-            address: place.address,
-        },
-    ))
+    Ok((after, Report { functions, statics, bytes: table.len(), address: place.address }))
 }
 
 /// Where `.symbols` is described in the file.
@@ -165,11 +142,8 @@ impl Place {
             .elf_section_table()
             .section_by_name(LE, SECTION.as_bytes())
             .ok_or_else(|| Error::Layout("there is no section .symbols".into()))?;
-        let (address, offset, size) = (
-            section.sh_addr(LE),
-            section.sh_offset(LE),
-            section.sh_size(LE),
-        );
+        let (address, offset, size) =
+            (section.sh_addr(LE), section.sh_offset(LE), section.sh_size(LE));
         let of_section = |(_, header): &(usize, &ProgramHeader64<LE>)| {
             header.p_type(LE) == PT_LOAD
                 && header.p_vaddr(LE) == address
@@ -182,9 +156,7 @@ impl Place {
             .find(of_section)
             .ok_or_else(|| Error::Layout("no segment starts with .symbols".into()))?;
         if (header.p_filesz(LE), header.p_memsz(LE)) != (size, size) {
-            return Err(Error::Layout(
-                "the segment of .symbols holds something else too".into(),
-            ));
+            return Err(Error::Layout("the segment of .symbols holds something else too".into()));
         }
         let number = |number: u64| {
             usize::try_from(number).map_err(|_| Error::Layout(format!("an offset of {number:#x}")))
@@ -215,10 +187,9 @@ impl Place {
         let content = file.get(self.content.clone()).unwrap_or_default();
         match Table::new(content) {
             Err(::symbols::Error::NotInserted) if content.len() == HEADER => Ok(file.len()),
-            Err(::symbols::Error::NotInserted) => Err(Error::Layout(format!(
-                ".symbols has {} bytes, not {HEADER}",
-                content.len()
-            ))),
+            Err(::symbols::Error::NotInserted) => {
+                Err(Error::Layout(format!(".symbols has {} bytes, not {HEADER}", content.len())))
+            }
             Err(other) => Err(other.into()),
             Ok(_) if self.content.end == file.len() => Ok(self.content.start),
             Ok(_) => Err(Error::Layout("its table is not the end of the file".into())),
@@ -274,18 +245,9 @@ pub fn definitions(elf: &ElfFile64<LE>) -> Result<Vec<Definition>, Error> {
             size => size,
         };
         if size > 0 {
-            let kind = if symbol.is_code {
-                Kind::Code
-            } else {
-                Kind::Data
-            };
+            let kind = if symbol.is_code { Kind::Code } else { Kind::Data };
             let name = name::readable(symbol.name);
-            definitions.push(Definition {
-                name,
-                address,
-                size,
-                kind,
-            });
+            definitions.push(Definition { name, address, size, kind });
         }
     }
     Ok(definitions)
@@ -305,10 +267,8 @@ fn candidates<'a>(elf: &ElfFile64<'a, LE>) -> Result<[BTreeMap<u64, Candidate<'a
         // Marks of the assembler, and constants of the compiler.
         let nobody_looks_for_it =
             name.is_empty() || ["$", ".L", "anon."].iter().any(|it| name.starts_with(it));
-        let of_a_kind = matches!(
-            symbol.kind(),
-            SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
-        );
+        let of_a_kind =
+            matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
         if nobody_looks_for_it
             || !of_a_kind
             || !flags.contains(SHF_ALLOC)
@@ -350,18 +310,13 @@ fn candidates<'a>(elf: &ElfFile64<'a, LE>) -> Result<[BTreeMap<u64, Candidate<'a
 /// # Errors
 /// [`Error::Proof`] with what is wrong; the others where a file cannot be read at all.
 pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
-    let (old, new) = (
-        ElfFile64::<LE>::parse(before)?,
-        ElfFile64::<LE>::parse(after)?,
-    );
+    let (old, new) = (ElfFile64::<LE>::parse(before)?, ElfFile64::<LE>::parse(after)?);
     let (old_place, place) = (Place::find(&old)?, Place::find(&new)?);
     let failed = |text: String| Err(Error::Proof(text));
 
     let kept = place.content.start.min(before.len());
     let Some(same) = after.get(..kept) else {
-        return failed(format!(
-            "the table is to start at {kept:#x}, behind the end of the file"
-        ));
+        return failed(format!("the table is to start at {kept:#x}, behind the end of the file"));
     };
     let mut expected = before[..kept].to_vec();
     for field in old_place.fields() {
@@ -371,9 +326,7 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
     }
     if let Some(at) = (0..kept).find(|&at| expected[at] != same[at]) {
         let (was, is) = (before[at], after[at]);
-        return failed(format!(
-            "byte {at:#x} of the file was {was:#04x} and is {is:#04x}"
-        ));
+        return failed(format!("byte {at:#x} of the file was {was:#04x} and is {is:#04x}"));
     }
     if place.content.start % PAGE != 0 || place.content.end != after.len() {
         let Range { start, end } = place.content;
@@ -382,10 +335,7 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
             after.len()
         ));
     }
-    if after[kept..place.content.start]
-        .iter()
-        .any(|byte| *byte != 0)
-    {
+    if after[kept..place.content.start].iter().any(|byte| *byte != 0) {
         return failed("there is something between the old end of the file and the table".into());
     }
 
@@ -419,11 +369,8 @@ pub fn prove(before: &[u8], after: &[u8]) -> Result<(), Error> {
             ));
         }
     }
-    for (number, (was, is)) in old
-        .elf_program_headers()
-        .iter()
-        .zip(new.elf_program_headers())
-        .enumerate()
+    for (number, (was, is)) in
+        old.elf_program_headers().iter().zip(new.elf_program_headers()).enumerate()
     {
         let facts = |header: &ProgramHeader64<LE>| {
             (
@@ -464,10 +411,7 @@ fn prove_alone(elf: &ElfFile64<LE>, place: &Place) -> Result<(), Error> {
     };
     let mut own = loaded().filter(|(_, header)| header.p_vaddr(LE) == place.address);
     let (Some((own, table)), None) = (own.next(), own.next()) else {
-        return failed(format!(
-            "not exactly one segment starts at {:#x}",
-            place.address
-        ));
+        return failed(format!("not exactly one segment starts at {:#x}", place.address));
     };
     if table.p_flags(LE) != PF_R {
         return failed(format!(
@@ -484,10 +428,7 @@ fn prove_alone(elf: &ElfFile64<LE>, place: &Place) -> Result<(), Error> {
         ));
     }
     if place.address.checked_add(table.p_memsz(LE)).is_none() {
-        return failed(format!(
-            "the table does not fit behind {:#x}",
-            place.address
-        ));
+        return failed(format!("the table does not fit behind {:#x}", place.address));
     }
     for (number, other) in loaded().filter(|(number, _)| *number != own) {
         let size = other.p_memsz(LE);
@@ -499,10 +440,7 @@ fn prove_alone(elf: &ElfFile64<LE>, place: &Place) -> Result<(), Error> {
     }
     let absolute = |symbol: &object::read::elf::ElfSymbol64<LE>| symbol.section_index().is_none();
     let range = place.address + 1..=place.address + table.p_memsz(LE);
-    match elf
-        .symbols()
-        .find(|symbol| range.contains(&symbol.address()) && !absolute(symbol))
-    {
+    match elf.symbols().find(|symbol| range.contains(&symbol.address()) && !absolute(symbol)) {
         Some(symbol) => failed(format!(
             "the symbol {} lies behind the table's start: it would be wrong now",
             symbol.name()?
@@ -518,58 +456,31 @@ fn prove_lookup(elf: &ElfFile64<LE>, content: &[u8]) -> Result<(), Error> {
     let definitions = definitions(elf)?;
     if table.symbols().count() != definitions.len() {
         let found = table.symbols().count();
-        return failed(format!(
-            "the table has {found} of {} symbols",
-            definitions.len()
-        ));
+        return failed(format!("the table has {found} of {} symbols", definitions.len()));
     }
-    for (
-        index,
-        Definition {
-            name,
-            address,
-            size,
-            kind,
-        },
-    ) in definitions.iter().enumerate()
-    {
+    for (index, Definition { name, address, size, kind }) in definitions.iter().enumerate() {
         let (address, size, kind) = (*address, *size, *kind);
-        let symbol = Symbol {
-            name,
-            address,
-            size,
-            kind,
-        };
+        let symbol = Symbol { name, address, size, kind };
         let expected = |offset| Some(Location { symbol, offset });
         let end = address + size;
         if table.exact(address) != expected(0) || table.exact(end - 1) != expected(size - 1) {
-            return failed(format!(
-                "the table does not find {name} at {address:#x}, {size} bytes"
-            ));
+            return failed(format!("the table does not find {name} at {address:#x}, {size} bytes"));
         }
         if table.return_site(end) != expected(size) {
             return failed(format!(
                 "the table does not find {name} from the return address {end:#x}"
             ));
         }
-        let adjacent = definitions
-            .get(index + 1)
-            .is_some_and(|next| next.address == end);
+        let adjacent = definitions.get(index + 1).is_some_and(|next| next.address == end);
         if !adjacent && table.exact(end).is_some() {
             return failed(format!("the table names {end:#x}, where {name} has ended"));
         }
     }
     // Once more from the image's own symbols, whatever was made of them: no function is missing.
-    for symbol in elf
-        .symbols()
-        .filter(|it| it.kind() == SymbolKind::Text && it.size() > 0)
-    {
+    for symbol in elf.symbols().filter(|it| it.kind() == SymbolKind::Text && it.size() > 0) {
         let covers = |it: Location| it.offset + symbol.size() <= it.symbol.size;
         if !table.exact(symbol.address()).is_some_and(covers) {
-            return failed(format!(
-                "the table does not cover the function {}",
-                symbol.name()?
-            ));
+            return failed(format!("the table does not cover the function {}", symbol.name()?));
         }
     }
     Ok(())

@@ -33,11 +33,7 @@ fn run(boot: &Boot) -> Outcome {
 
 /// The lines that the kernel itself printed: without the firmware's banner.
 fn lines(outcome: &Outcome) -> Vec<&str> {
-    outcome
-        .output
-        .lines()
-        .skip_while(|line| !line.starts_with("16-os "))
-        .collect()
+    outcome.output.lines().skip_while(|line| !line.starts_with("16-os ")).collect()
 }
 
 fn code(outcome: &Outcome) -> i32 {
@@ -59,80 +55,46 @@ fn has(outcome: &Outcome, text: &str) {
 fn the_demo_fits_a_screen_and_passes() {
     let outcome = run(&Boot { harts: 4, ..boot() });
     let lines = lines(&outcome);
-    assert!(
-        lines.len() <= 40,
-        "{} lines:\n{}",
-        lines.len(),
-        outcome.output
-    );
+    assert!(lines.len() <= 40, "{} lines:\n{}", lines.len(), outcome.output);
     assert!(lines.last().unwrap().starts_with("verdict: pass"));
     assert_eq!(code(&outcome), 0);
-    for said in [
-        "firmware",
-        "harts",
-        "memory",
-        "uart",
-        "mapped",
-        "kernel text",
-        "R-X",
-    ] {
+    for said in ["firmware", "harts", "memory", "uart", "mapped", "kernel text", "R-X"] {
         has(&outcome, said);
     }
 }
 
 #[test]
 fn unknown_words_of_the_command_line_are_reported() {
-    let outcome = run(&Boot {
-        append: "quiet test root=/dev/vda only=boot::*".to_owned(),
-        ..boot()
-    });
+    let outcome =
+        run(&Boot { append: "quiet test root=/dev/vda only=boot::*".to_owned(), ..boot() });
     has(&outcome, "command line: unknown word 'quiet' is ignored");
-    has(
-        &outcome,
-        "command line: unknown word 'root=/dev/vda' is ignored",
-    );
+    has(&outcome, "command line: unknown word 'root=/dev/vda' is ignored");
     assert_eq!(code(&outcome), 0);
 }
 
 #[test]
 fn an_unknown_crash_is_refused_and_the_known_ones_are_listed() {
-    let outcome = run(&Boot {
-        append: "crash=boom".to_owned(),
-        ..boot()
-    });
-    has(
-        &outcome,
-        "verdict: refused: crash=boom is no kind of crash; there are ",
-    );
+    let outcome = run(&Boot { append: "crash=boom".to_owned(), ..boot() });
+    has(&outcome, "verdict: refused: crash=boom is no kind of crash; there are ");
     has(&outcome, "pagefault");
     assert_eq!(code(&outcome), 5);
 }
 
 #[test]
 fn an_unknown_test_is_named_and_fails() {
-    let outcome = run(&Boot {
-        append: "test only=boot::no_such_test".to_owned(),
-        ..boot()
-    });
+    let outcome = run(&Boot { append: "test only=boot::no_such_test".to_owned(), ..boot() });
     has(&outcome, "no test is called 'boot::no_such_test'");
     assert_eq!(code(&outcome), 1);
 }
 
 #[test]
 fn a_hart_beyond_the_tables_is_reported_and_left_out() {
-    let outcome = run(&Boot {
-        harts: 9,
-        append: "test".to_owned(),
-        ..boot()
-    });
+    let outcome = run(&Boot { harts: 9, append: "test".to_owned(), ..boot() });
     has(&outcome, "is left out: the kernel has room for 8 harts");
     // Every hart of the tree should be up, and one is not: that test alone may say so.
     has(&outcome, "verdict: fail: ");
     has(&outcome, " 1 failed, ");
-    has(
-        &outcome,
-        "test boot::every_hart_of_the_tree_is_up ... FAILED",
-    );
+    has(&outcome, "test boot::every_hart_of_the_tree_is_up ... FAILED");
     assert_eq!(code(&outcome), 1);
 }
 

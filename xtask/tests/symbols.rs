@@ -43,14 +43,7 @@ fn usual() -> Vec<Linked> {
         function("_RNvCs1234_6kernel4main", 0x20, 0x40),
         function("_ZN6kernel5frame4free17h0123456789abcdefE", 0x80, 0x10),
         object("_RNvCs1234_6kernel6STACKS", 0, 0x4000),
-        (
-            "__symbols_start",
-            ".symbols",
-            STB_GLOBAL,
-            STT_NOTYPE,
-            SYMBOLS,
-            0,
-        ),
+        ("__symbols_start", ".symbols", STB_GLOBAL, STT_NOTYPE, SYMBOLS, 0),
         ("PAGE", "", STB_GLOBAL, STT_NOTYPE, 4096, 0),
     ]
 }
@@ -65,15 +58,7 @@ fn linked_with(symbols: &[Linked], change: impl FnOnce(&mut Builder)) -> Vec<u8>
     let code = SectionData::Data(vec![0x13; 0x200].into());
     let table = SectionData::Data(placeholder().to_vec().into());
     for (name, sh_type, flags, address, offset, data, rights) in [
-        (
-            ".text",
-            SHT_PROGBITS,
-            SHF_ALLOC | SHF_EXECINSTR,
-            TEXT,
-            0x1000,
-            code,
-            PF_R | PF_X,
-        ),
+        (".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, TEXT, 0x1000, code, PF_R | PF_X),
         (
             ".bss",
             SHT_NOBITS,
@@ -83,15 +68,7 @@ fn linked_with(symbols: &[Linked], change: impl FnOnce(&mut Builder)) -> Vec<u8>
             SectionData::UninitializedData(0x4000),
             PF_R | PF_W,
         ),
-        (
-            ".symbols",
-            SHT_PROGBITS,
-            SHF_ALLOC,
-            SYMBOLS,
-            0x2000,
-            table,
-            PF_R,
-        ),
+        (".symbols", SHT_PROGBITS, SHF_ALLOC, SYMBOLS, 0x2000, table, PF_R),
     ] {
         let section = builder.sections.add();
         section.name = name.into();
@@ -112,11 +89,7 @@ fn linked_with(symbols: &[Linked], change: impl FnOnce(&mut Builder)) -> Vec<u8>
         segment.p_paddr = address - VIRTUAL_TO_PHYSICAL;
         segment.p_align = 0x1000;
         segment.p_memsz = section.sh_size;
-        segment.p_filesz = if sh_type == SHT_NOBITS {
-            0
-        } else {
-            section.sh_size
-        };
+        segment.p_filesz = if sh_type == SHT_NOBITS { 0 } else { section.sh_size };
     }
     for (name, data) in [
         (".symtab", SectionData::Symbol),
@@ -125,11 +98,7 @@ fn linked_with(symbols: &[Linked], change: impl FnOnce(&mut Builder)) -> Vec<u8>
     ] {
         let section = builder.sections.add();
         section.name = name.into();
-        section.sh_type = if name == ".symtab" {
-            SHT_SYMTAB
-        } else {
-            SHT_STRTAB
-        };
+        section.sh_type = if name == ".symtab" { SHT_SYMTAB } else { SHT_STRTAB };
         section.sh_addralign = 8;
         section.data = data;
     }
@@ -142,11 +111,7 @@ fn linked_with(symbols: &[Linked], change: impl FnOnce(&mut Builder)) -> Vec<u8>
         let symbol = builder.symbols.add();
         symbol.name = name.into();
         symbol.section = section;
-        symbol.st_shndx = if section.is_none() {
-            SHN_ABS
-        } else {
-            SHN_UNDEF
-        };
+        symbol.st_shndx = if section.is_none() { SHN_ABS } else { SHN_UNDEF };
         symbol.set_st_info(bind, kind);
         symbol.st_value = address;
         symbol.st_size = size;
@@ -165,32 +130,21 @@ fn segment_of<'a, 'd>(
     builder: &'a mut Builder<'d>,
     address: u64,
 ) -> &'a mut object::build::elf::Segment<'d> {
-    builder
-        .segments
-        .iter_mut()
-        .find(|it| it.p_vaddr == address)
-        .unwrap()
+    builder.segments.iter_mut().find(|it| it.p_vaddr == address).unwrap()
 }
 
 /// The table in an image, as the kernel finds it: through the last segment.
 fn table_of(image: &[u8]) -> &[u8] {
     let elf = ElfFile64::<LittleEndian>::parse(image).unwrap();
     let headers = elf.elf_program_headers();
-    let header = headers
-        .iter()
-        .find(|it| it.p_vaddr.get(LittleEndian) == SYMBOLS)
-        .unwrap();
+    let header = headers.iter().find(|it| it.p_vaddr.get(LittleEndian) == SYMBOLS).unwrap();
     let start = header.p_offset.get(LittleEndian) as usize;
     &image[start..][..header.p_filesz.get(LittleEndian) as usize]
 }
 
 fn names(image: &[u8]) -> Vec<(String, u64, u64)> {
     let elf = ElfFile64::<LittleEndian>::parse(image).unwrap();
-    definitions(&elf)
-        .unwrap()
-        .into_iter()
-        .map(|it| (it.name, it.address - TEXT, it.size))
-        .collect()
+    definitions(&elf).unwrap().into_iter().map(|it| (it.name, it.address - TEXT, it.size)).collect()
 }
 
 #[test]
@@ -201,22 +155,13 @@ fn the_table_in_the_image_names_its_functions_and_statics() {
     assert_eq!(exact(TEXT + 4).as_deref(), Some("_start+0x4"));
     assert_eq!(exact(TEXT + 0x24).as_deref(), Some("kernel::main+0x4"));
     assert_eq!(exact(TEXT + 0x60), None);
-    assert_eq!(
-        exact(TEXT + 0x80).as_deref(),
-        Some("kernel::frame::free+0x0")
-    );
-    assert_eq!(
-        exact(DATA + 0x3fff).as_deref(),
-        Some("kernel::STACKS+0x3fff")
-    );
+    assert_eq!(exact(TEXT + 0x80).as_deref(), Some("kernel::frame::free+0x0"));
+    assert_eq!(exact(DATA + 0x3fff).as_deref(), Some("kernel::STACKS+0x3fff"));
     assert_eq!(table.exact(DATA).unwrap().symbol.kind, Kind::Data);
     assert_eq!(exact(SYMBOLS), None);
     assert_eq!(
         report.to_string(),
-        format!(
-            "3 functions and 1 statics in {} bytes at {SYMBOLS:#x}",
-            report.bytes
-        )
+        format!("3 functions and 1 statics in {} bytes at {SYMBOLS:#x}", report.bytes)
     );
 }
 
@@ -241,10 +186,7 @@ fn any_changed_bit_of_the_result_fails_the_proof() {
     for cut in [after.len() - 1, before.len(), 100] {
         assert!(prove(&before, &after[..cut]).is_err(), "cut to {cut:#x}");
     }
-    assert!(
-        prove(&before, &[&after[..], &[0]].concat()).is_err(),
-        "one byte more"
-    );
+    assert!(prove(&before, &[&after[..], &[0]].concat()).is_err(), "one byte more");
 }
 
 #[test]
@@ -274,16 +216,8 @@ fn a_label_without_a_size_reaches_to_the_next_symbol_or_the_end_of_its_section()
         label("__linker", STB_GLOBAL, 0x20),
         label("at_the_end", STB_GLOBAL, 0x200),
     ]);
-    let shown = [
-        ("first", 0, 8),
-        ("second", 8, 8),
-        ("function", 0x10, 8),
-        ("third", 0x18, 0x1e8),
-    ];
-    assert_eq!(
-        names(&image),
-        shown.map(|(name, at, size)| (name.into(), at, size))
-    );
+    let shown = [("first", 0, 8), ("second", 8, 8), ("function", 0x10, 8), ("third", 0x18, 0x1e8)];
+    assert_eq!(names(&image), shown.map(|(name, at, size)| (name.into(), at, size)));
 }
 
 #[test]
@@ -298,17 +232,11 @@ fn a_function_that_another_reaches_into_is_an_error_that_names_it() {
 
 /// What `inserted` says of an image that is not as agreed.
 fn refused(change: impl FnOnce(&mut Builder)) -> String {
-    inserted(&linked_with(&usual(), change))
-        .expect_err("accepted")
-        .to_string()
+    inserted(&linked_with(&usual(), change)).expect_err("accepted").to_string()
 }
 
 fn section_data(builder: &mut Builder, bytes: &[u8]) {
-    let section = builder
-        .sections
-        .iter_mut()
-        .find(|it| it.name.as_slice() == b".symbols")
-        .unwrap();
+    let section = builder.sections.iter_mut().find(|it| it.name.as_slice() == b".symbols").unwrap();
     section.data = SectionData::Data(bytes.to_vec().into());
     let segment = segment_of(builder, SYMBOLS);
     (segment.p_filesz, segment.p_memsz) = (bytes.len() as u64, bytes.len() as u64);
@@ -317,11 +245,8 @@ fn section_data(builder: &mut Builder, bytes: &[u8]) {
 #[test]
 fn an_image_that_the_linker_script_did_not_prepare_is_refused() {
     let rename = |it: &mut Builder| {
-        it.sections
-            .iter_mut()
-            .find(|it| it.name.as_slice() == b".symbols")
-            .unwrap()
-            .name = ".other".into();
+        it.sections.iter_mut().find(|it| it.name.as_slice() == b".symbols").unwrap().name =
+            ".other".into();
     };
     assert!(refused(rename).ends_with("there is no section .symbols"));
     assert!(
@@ -363,38 +288,21 @@ fn whatever_the_table_would_overwrite_is_refused_by_name() {
             .contains("segment 1 reaches behind the table's start")
     );
     let grow = |it: &mut Builder| {
-        let bss = it
-            .sections
-            .iter_mut()
-            .find(|it| it.name.as_slice() == b".bss")
-            .unwrap();
+        let bss = it.sections.iter_mut().find(|it| it.name.as_slice() == b".bss").unwrap();
         bss.data = SectionData::UninitializedData(0x4001);
     };
     assert!(refused(grow).contains("section .bss reaches to 0xffffffff80205001"));
 
     let mut symbols = usual();
-    symbols.push((
-        "__image_end",
-        ".symbols",
-        STB_GLOBAL,
-        STT_NOTYPE,
-        SYMBOLS + 16,
-        0,
-    ));
+    symbols.push(("__image_end", ".symbols", STB_GLOBAL, STT_NOTYPE, SYMBOLS + 16, 0));
     let behind = inserted(&linked(&symbols)).unwrap_err().to_string();
-    assert!(
-        behind.contains("__image_end lies behind the table's start"),
-        "{behind}"
-    );
+    assert!(behind.contains("__image_end lies behind the table's start"), "{behind}");
 }
 
 #[test]
 fn the_output_appears_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
-    let (input, output) = (
-        folder.path().join("kernel"),
-        folder.path().join("kernel.elf"),
-    );
+    let (input, output) = (folder.path().join("kernel"), folder.path().join("kernel.elf"));
     std::fs::write(&input, linked(&usual())).unwrap();
     insert(&input, &output).unwrap();
     let finished = std::fs::read(&output).unwrap();
@@ -403,20 +311,12 @@ fn the_output_appears_whole_or_not_at_all() {
     std::fs::write(&input, linked(&[])).unwrap();
     insert(&input, &output).unwrap_err();
     assert_eq!(std::fs::read(&output).unwrap(), finished);
-    let mut files: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|it| it.unwrap().file_name())
-        .collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name()).collect();
     files.sort();
-    assert_eq!(
-        files,
-        ["kernel", "kernel.elf"],
-        "nothing else is left behind"
-    );
+    assert_eq!(files, ["kernel", "kernel.elf"], "nothing else is left behind");
 
-    let missing = insert(Path::new("/nonexistent/kernel"), &output)
-        .unwrap_err()
-        .to_string();
+    let missing = insert(Path::new("/nonexistent/kernel"), &output).unwrap_err().to_string();
     assert!(missing.starts_with("/nonexistent/kernel: "), "{missing}");
 }
 
@@ -430,21 +330,15 @@ fn data_among_the_code_has_no_frame_and_code_behind_it_has() {
     let image = |marks: &[Linked]| {
         let symbols = [marks, &[function("mixed", 0x20, 0x10)]].concat();
         linked_with(&symbols, |it| {
-            let section = it
-                .sections
-                .iter_mut()
-                .find(|it| it.name.as_slice() == b".text")
-                .unwrap();
+            let section = it.sections.iter_mut().find(|it| it.name.as_slice() == b".text").unwrap();
             section.data = SectionData::Data(text.clone().into());
         })
     };
     let marked = [("$d", STB_LOCAL, 0x24), ("$x", STB_LOCAL, 0x28)]
         .map(|(name, bind, at)| label(name, bind, at));
     let frames = frames(&image(&marked)).unwrap();
-    let frames: Vec<_> = frames
-        .iter()
-        .map(|it| (it.function.as_str(), it.address - TEXT, it.bytes))
-        .collect();
+    let frames: Vec<_> =
+        frames.iter().map(|it| (it.function.as_str(), it.address - TEXT, it.bytes)).collect();
     assert_eq!(
         frames,
         [
@@ -454,8 +348,5 @@ fn data_among_the_code_has_no_frame_and_code_behind_it_has() {
         ]
     );
     let error = xtask::frames::frames(&image(&[])).unwrap_err().to_string();
-    assert!(
-        error.starts_with("0xffffffff80200024, in mixed, is no instruction"),
-        "{error}"
-    );
+    assert!(error.starts_with("0xffffffff80200024, in mixed, is no instruction"), "{error}");
 }

@@ -82,6 +82,7 @@ fn memory_is_found_by_its_name_or_its_type_and_only_where_enabled() {
     let tree = small_machine()
         .child(node("memory@100000000").numbers("reg", &[0x1_0000_0000, 0x1000]))
         .child(node("ram").text("device_type", "memory").numbers("reg", &[0, 0x1000]))
+        .child(node("memory-controller@1000").numbers("reg", &[0x1000, 0x1000]))
         .child(memory(0x2_0000_0000, 0x1000).text("status", "disabled"));
     let expected = [(0, 0x1000), (0x8000_0000, 0x800_0000), (0x1_0000_0000, 0x1000)];
     assert_eq!(machine(&tree, banks), expected);
@@ -427,12 +428,13 @@ fn chosen(properties: &[(&str, &[u8])], look: impl FnOnce(&Machine)) {
 
 #[test]
 fn the_console_is_the_uart_that_stdout_path_names() {
-    let cases: [(&str, u64, &str); 6] = [
+    let cases: [(&str, u64, &str); 7] = [
         ("/soc/serial@10001000", 0x1000_1000, ""),
         ("/soc/serial@10001000:115200n8", 0x1000_1000, "115200n8"),
         ("serial1:9600", 0x1000_1000, "9600"),
         ("serial1", 0x1000_1000, ""),
         ("/soc/serial", 0x1000_0000, ""),
+        ("/soc/serial@10001000/", 0x1000_1000, ""),
         ("/memory@80000000", 0x1000_0000, ""),
     ];
     for property in ["stdout-path", "linux,stdout-path"] {

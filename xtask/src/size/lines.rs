@@ -117,14 +117,10 @@ fn add_crate(
     split: bool,
 ) -> Result<(), Error> {
     let source = folder.join("src");
-    let root = ["main.rs", "lib.rs"]
-        .map(|root| source.join(root))
-        .into_iter()
-        .find(|it| it.is_file());
-    let root = root.ok_or_else(|| Error::NoModule {
-        path: folder.to_owned(),
-        module: name.to_owned(),
-    })?;
+    let root =
+        ["main.rs", "lib.rs"].map(|root| source.join(root)).into_iter().find(|it| it.is_file());
+    let root =
+        root.ok_or_else(|| Error::NoModule { path: folder.to_owned(), module: name.to_owned() })?;
     let mut reached = BTreeMap::new();
     follow(&root, &source, true, &mut reached)?;
 
@@ -137,26 +133,14 @@ fn add_crate(
             "rs" => {
                 let (count, _) = in_rust(&path)?;
                 // The build script is the crate's own; whatever else lies outside `src` tests or measures it.
-                if path.parent() == Some(folder) {
-                    count
-                } else {
-                    all_apart(count)
-                }
+                if path.parent() == Some(folder) { count } else { all_apart(count) }
             }
-            "S" | "s" => Count {
-                code: in_assembly(&read(&path)?),
-                ..Count::default()
-            },
-            "ld" => Count {
-                code: in_linker_script(&read(&path)?),
-                ..Count::default()
-            },
+            "S" | "s" => Count { code: in_assembly(&read(&path)?), ..Count::default() },
+            "ld" => Count { code: in_linker_script(&read(&path)?), ..Count::default() },
             _ => continue,
         };
         let inside = path.strip_prefix(&source).ok().filter(|_| split);
-        let module = inside
-            .and_then(|it| it.iter().next())
-            .map(|it| stem(Path::new(it)));
+        let module = inside.and_then(|it| it.iter().next()).map(|it| stem(Path::new(it)));
         let module = match module {
             Some(module) if module != "main" && module != "lib" => format!("{name}::{module}"),
             _ => name.to_owned(),
@@ -174,26 +158,13 @@ fn follow(
     reached: &mut BTreeMap<PathBuf, Count>,
 ) -> Result<(), Error> {
     let (count, submodules) = in_rust(path)?;
-    reached.insert(
-        path.to_owned(),
-        if counts { count } else { all_apart(count) },
-    );
-    for Submodule {
-        name,
-        counts: of_its_own,
-    } in submodules
-    {
-        let candidates = [
-            folder.join(format!("{name}.rs")),
-            folder.join(&name).join("mod.rs"),
-        ];
+    reached.insert(path.to_owned(), if counts { count } else { all_apart(count) });
+    for Submodule { name, counts: of_its_own } in submodules {
+        let candidates = [folder.join(format!("{name}.rs")), folder.join(&name).join("mod.rs")];
         match candidates.iter().find(|it| it.is_file()) {
             Some(file) => follow(file, &folder.join(&name), counts && of_its_own, reached)?,
             None => {
-                return Err(Error::NoModule {
-                    path: path.to_owned(),
-                    module: name,
-                });
+                return Err(Error::NoModule { path: path.to_owned(), module: name });
             }
         }
     }
@@ -201,10 +172,7 @@ fn follow(
 }
 
 fn all_apart(count: Count) -> Count {
-    Count {
-        apart: count.code + count.apart,
-        ..Count::default()
-    }
+    Count { apart: count.code + count.apart, ..Count::default() }
 }
 
 /// A `mod` line of a file.
@@ -221,36 +189,19 @@ pub struct Submodule {
 /// # Errors
 /// When it cannot be read or split into tokens.
 pub fn in_rust(path: &Path) -> Result<(Count, Vec<Submodule>), Error> {
-    in_source(&read(path)?).map_err(|line| Error::Syntax {
-        path: path.to_owned(),
-        line,
-    })
+    in_source(&read(path)?).map_err(|line| Error::Syntax { path: path.to_owned(), line })
 }
 
 /// The same for a text. The error is the line that holds no token.
 fn in_source(source: &str) -> Result<(Count, Vec<Submodule>), usize> {
-    let tokens = source
-        .parse()
-        .map_err(|error: proc_macro2::LexError| error.span().start().line)?;
+    let tokens =
+        source.parse().map_err(|error: proc_macro2::LexError| error.span().start().line)?;
     let lines: Vec<&str> = source.lines().collect();
     let marks = vec![Mark::None; lines.len()];
-    let mut file = File {
-        lines,
-        marks,
-        count: Count::default(),
-        modules: Vec::new(),
-    };
+    let mut file = File { lines, marks, count: Count::default(), modules: Vec::new() };
     file.visit(tokens, true);
-    file.count.code = file
-        .marks
-        .iter()
-        .filter(|mark| **mark == Mark::Code)
-        .count();
-    file.count.apart = file
-        .marks
-        .iter()
-        .filter(|mark| **mark == Mark::Apart)
-        .count();
+    file.count.code = file.marks.iter().filter(|mark| **mark == Mark::Code).count();
+    file.count.apart = file.marks.iter().filter(|mark| **mark == Mark::Apart).count();
     Ok((file.count, file.modules))
 }
 
@@ -286,10 +237,7 @@ impl File<'_> {
                         counts = false;
                     } else if let Some(length) = length_of_item(&tokens[at..]) {
                         self.visit(
-                            tokens[at + attribute.tokens..at + length]
-                                .iter()
-                                .cloned()
-                                .collect(),
+                            tokens[at + attribute.tokens..at + length].iter().cloned().collect(),
                             false,
                         );
                         self.mark(tokens[at].span(), attribute.group.span(), false);
@@ -306,16 +254,10 @@ impl File<'_> {
 
     fn visit_token(&mut self, tokens: &[TokenTree], counts: bool) {
         match tokens {
-            [
-                TokenTree::Ident(word),
-                TokenTree::Ident(name),
-                TokenTree::Punct(end),
-                ..,
-            ] if *word == "mod" && end.as_char() == ';' => {
-                self.modules.push(Submodule {
-                    name: name.to_string(),
-                    counts,
-                });
+            [TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Punct(end), ..]
+                if *word == "mod" && end.as_char() == ';' =>
+            {
+                self.modules.push(Submodule { name: name.to_string(), counts });
             }
             [TokenTree::Ident(word), TokenTree::Group(body), ..]
                 if counts && *word == "unsafe" && body.delimiter() == Delimiter::Brace =>
@@ -327,15 +269,11 @@ impl File<'_> {
             {
                 self.count.unsafe_impls += 1;
             }
-            [
-                TokenTree::Ident(word),
-                TokenTree::Punct(equals),
-                TokenTree::Literal(name),
-                ..,
-            ] if counts
-                && *word == "feature"
-                && equals.as_char() == '='
-                && name.to_string() == "\"checked\"" =>
+            [TokenTree::Ident(word), TokenTree::Punct(equals), TokenTree::Literal(name), ..]
+                if counts
+                    && *word == "feature"
+                    && equals.as_char() == '='
+                    && name.to_string() == "\"checked\"" =>
             {
                 self.count.checked_sites += 1;
             }
@@ -364,11 +302,7 @@ impl File<'_> {
     /// A doc comment arrives as an attribute; its place in the source says what it was.
     fn is_doc_comment(&self, token: &TokenTree) -> bool {
         let start = token.span().start();
-        let text: String = self.lines[start.line - 1]
-            .chars()
-            .skip(start.column)
-            .take(2)
-            .collect();
+        let text: String = self.lines[start.line - 1].chars().skip(start.column).take(2).collect();
         text == "//" || text == "/*"
     }
 }
@@ -392,19 +326,15 @@ impl<'a> Attribute<'a> {
             _ => return None,
         };
         let bracket = group.delimiter() == Delimiter::Bracket;
-        bracket.then_some(Attribute {
-            is_inner,
-            tokens: if is_inner { 3 } else { 2 },
-            group,
-        })
+        bracket.then_some(Attribute { is_inner, tokens: if is_inner { 3 } else { 2 }, group })
     }
 
     /// Whether it is a `cfg` that is false without tests, benchmarks and monitor, whatever else is set.
     fn leaves_out(&self) -> bool {
         match syn::parse2::<Meta>(self.group.stream()) {
-            Ok(Meta::List(list)) if list.path.is_ident("cfg") => list
-                .parse_args::<Meta>()
-                .is_ok_and(|predicate| holds(&predicate) == Some(false)),
+            Ok(Meta::List(list)) if list.path.is_ident("cfg") => {
+                list.parse_args::<Meta>().is_ok_and(|predicate| holds(&predicate) == Some(false))
+            }
             _ => false,
         }
     }
@@ -413,24 +343,17 @@ impl<'a> Attribute<'a> {
 /// What a `cfg` predicate is without tests, benchmarks and monitor; None where other settings decide.
 fn holds(predicate: &Meta) -> Option<bool> {
     match predicate {
-        Meta::Path(path) => LEFT_OUT
-            .iter()
-            .any(|name| path.is_ident(name))
-            .then_some(false),
+        Meta::Path(path) => LEFT_OUT.iter().any(|name| path.is_ident(name)).then_some(false),
         Meta::NameValue(pair) if pair.path.is_ident("feature") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit {
-                lit: syn::Lit::Str(feature),
-                ..
-            }) => LEFT_OUT
-                .contains(&feature.value().as_str())
-                .then_some(false),
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(feature), .. }) => {
+                LEFT_OUT.contains(&feature.value().as_str()).then_some(false)
+            }
             _ => None,
         },
         Meta::NameValue(_) => None,
         Meta::List(list) => {
-            let parts = list
-                .parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)
-                .ok()?;
+            let parts =
+                list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
             let parts: Vec<Option<bool>> = parts.iter().map(holds).collect();
             // `all` is false, and `any` true, as soon as one part is.
             let decided_by_one = |value| {
@@ -480,10 +403,7 @@ fn in_assembly(source: &str) -> usize {
 
 /// Lines of a linker script that hold more than a comment.
 fn in_linker_script(source: &str) -> usize {
-    without_block_comments(source)
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .count()
+    without_block_comments(source).lines().filter(|line| !line.trim().is_empty()).count()
 }
 
 fn without_block_comments(source: &str) -> String {
@@ -499,10 +419,7 @@ fn without_block_comments(source: &str) -> String {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|error| Error::File {
-        path: path.to_owned(),
-        error,
-    })
+    std::fs::read_to_string(path).map_err(|error| Error::File { path: path.to_owned(), error })
 }
 
 /// What lies in a folder, by name.
@@ -514,10 +431,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         paths.sort();
         Ok(paths)
     };
-    list().map_err(|error| Error::File {
-        path: folder.to_owned(),
-        error,
-    })
+    list().map_err(|error| Error::File { path: folder.to_owned(), error })
 }
 
 /// Every file in a folder and below, by name; not what cargo builds there.
@@ -534,16 +448,11 @@ fn files_under(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn stem(path: &Path) -> String {
-    path.file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn extension(path: &Path) -> &str {
-    path.extension()
-        .and_then(|it| it.to_str())
-        .unwrap_or_default()
+    path.extension().and_then(|it| it.to_str()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -557,10 +466,7 @@ mod tests {
 
     #[test]
     fn a_line_counts_if_a_token_stands_on_it() {
-        assert_eq!(
-            count("//! Doc.\n\n/// Doc.\nfn f() { // why\n    /* a\n    b */\n}\n"),
-            (2, 0)
-        );
+        assert_eq!(count("//! Doc.\n\n/// Doc.\nfn f() { // why\n    /* a\n    b */\n}\n"), (2, 0));
         assert_eq!(count("/** a\n b */\nfn f() {}\n"), (1, 0));
         assert_eq!(count("#[inline]\nfn f() {}\n"), (2, 0));
         assert_eq!(count("const A: &str = \"\n  nop\n\n  ret\n\";\n"), (4, 0));
@@ -588,14 +494,8 @@ mod tests {
             ),
             (3, 3)
         );
-        assert_eq!(
-            count("struct A {\n    #[cfg(test)]\n    a: B<C, D>,\n    b: u8,\n}\n"),
-            (3, 2)
-        );
-        assert_eq!(
-            count("enum A {\n    #[cfg(test)]\n    B,\n    C,\n}\n"),
-            (3, 2)
-        );
+        assert_eq!(count("struct A {\n    #[cfg(test)]\n    a: B<C, D>,\n    b: u8,\n}\n"), (3, 2));
+        assert_eq!(count("enum A {\n    #[cfg(test)]\n    B,\n    C,\n}\n"), (3, 2));
         assert_eq!(
             count(
                 "fn f() {\n    match a {\n        #[cfg(test)]\n        B => 1,\n        _ => 2,\n    }\n}\n"
@@ -617,23 +517,12 @@ mod tests {
             "debug_assertions",
             "target_arch = \"riscv64\"",
         ] {
-            assert_eq!(
-                count(&format!("#[cfg({counts})]\nfn f() {{}}\n")),
-                (2, 0),
-                "{counts}"
-            );
+            assert_eq!(count(&format!("#[cfg({counts})]\nfn f() {{}}\n")), (2, 0), "{counts}");
         }
-        for apart in [
-            "loom",
-            "all(test, unix)",
-            "any(test, feature = \"monitor\")",
-            "not(not(test))",
-        ] {
-            assert_eq!(
-                count(&format!("#[cfg({apart})]\nfn f() {{}}\n")),
-                (0, 2),
-                "{apart}"
-            );
+        for apart in
+            ["loom", "all(test, unix)", "any(test, feature = \"monitor\")", "not(not(test))"]
+        {
+            assert_eq!(count(&format!("#[cfg({apart})]\nfn f() {{}}\n")), (0, 2), "{apart}");
         }
     }
 
@@ -646,10 +535,7 @@ mod tests {
              #[cfg(test)]\nfn t() { unsafe { g() } }\n",
         )
         .unwrap();
-        assert_eq!(
-            (count.unsafe_blocks, count.unsafe_impls, count.checked_sites),
-            (2, 1, 1)
-        );
+        assert_eq!((count.unsafe_blocks, count.unsafe_impls, count.checked_sites), (2, 1, 1));
     }
 
     #[test]
@@ -696,10 +582,8 @@ mod tests {
             ("lib/README.md", ""),
         ]);
         let counts: Vec<_> = by_module(folder.path()).unwrap().into_iter().collect();
-        let counts: Vec<_> = counts
-            .iter()
-            .map(|(name, count)| (name.as_str(), count.code, count.apart))
-            .collect();
+        let counts: Vec<_> =
+            counts.iter().map(|(name, count)| (name.as_str(), count.code, count.apart)).collect();
         let expected = [
             ("a", 2, 4),
             ("kernel", 4, 2),
@@ -719,12 +603,7 @@ mod tests {
             matches!(&missing, Error::NoModule { module, .. } if module == "trap"),
             "{missing}"
         );
-        let files = [
-            root,
-            lib,
-            ("kernel/src/trap.rs", ""),
-            ("kernel/src/forgotten.rs", ""),
-        ];
+        let files = [root, lib, ("kernel/src/trap.rs", ""), ("kernel/src/forgotten.rs", "")];
         let unreached = by_module(workspace(&files).path()).unwrap_err();
         assert!(
             matches!(&unreached, Error::Unreached(path) if path.ends_with("forgotten.rs")),

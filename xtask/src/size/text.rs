@@ -39,9 +39,7 @@ pub fn measure(image: &[u8], is_module: impl Fn(&str) -> bool) -> Result<Bytes, 
     for section in elf.sections() {
         let flags = section.elf_section_header().sh_flags(LE);
         if flags.contains(SHF_ALLOC) && section.size() > 0 {
-            bytes
-                .sections
-                .push((section.name()?.to_owned(), section.size()));
+            bytes.sections.push((section.name()?.to_owned(), section.size()));
         }
         if flags.contains(SHF_EXECINSTR) {
             text.push(section.address()..section.address() + section.size());
@@ -50,15 +48,12 @@ pub fn measure(image: &[u8], is_module: impl Fn(&str) -> bool) -> Result<Bytes, 
     let definitions = definitions(&elf)?;
     for section in text {
         let mut end = section.start;
-        for function in definitions
-            .iter()
-            .filter(|it| it.kind == Kind::Code && section.contains(&it.address))
+        for function in
+            definitions.iter().filter(|it| it.kind == Kind::Code && section.contains(&it.address))
         {
             *bytes.modules.entry(PADDING.to_owned()).or_default() += function.address - end;
-            *bytes
-                .modules
-                .entry(module_of(&function.name, &is_module))
-                .or_default() += function.size;
+            *bytes.modules.entry(module_of(&function.name, &is_module)).or_default() +=
+                function.size;
             end = function.address + function.size;
         }
         bytes.code += end - section.start;
@@ -80,11 +75,7 @@ fn module_of(name: &str, is_module: impl Fn(&str) -> bool) -> String {
         "kernel" => {
             let module = after.split(|it| !is_word(it)).next().unwrap_or(after);
             let module = format!("kernel::{module}");
-            if is_module(&module) {
-                module
-            } else {
-                root.to_owned()
-            }
+            if is_module(&module) { module } else { root.to_owned() }
         }
         // Methods of built-in types, such as `<char>::len_utf8`.
         "" => "core".to_owned(),
@@ -102,14 +93,8 @@ mod tests {
     fn a_function_belongs_to_the_module_of_the_first_path_in_its_name() {
         for (name, module) in [
             ("kernel::trap::handle", "kernel::trap"),
-            (
-                "<kernel::trap::Frame as core::fmt::Debug>::fmt",
-                "kernel::trap",
-            ),
-            (
-                "<&mut kernel::trap::Frame as core::fmt::Debug>::fmt",
-                "kernel::trap",
-            ),
+            ("<kernel::trap::Frame as core::fmt::Debug>::fmt", "kernel::trap"),
+            ("<&mut kernel::trap::Frame as core::fmt::Debug>::fmt", "kernel::trap"),
             ("kernel::kernel_main", "kernel"),
             ("core::ptr::drop_in_place<Frame>", "core"),
             ("<u8 as core::fmt::Display>::fmt", "core"),

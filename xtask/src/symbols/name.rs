@@ -18,10 +18,7 @@ pub fn readable(symbol: &str) -> String {
         Some(function) => ("switch.table.", function),
         None => ("", symbol),
     };
-    cut(format!(
-        "{prefix}{}",
-        shortened(&format!("{:#}", rustc_demangle::demangle(symbol)))
-    ))
+    cut(format!("{prefix}{}", shortened(&format!("{:#}", rustc_demangle::demangle(symbol)))))
 }
 
 fn shortened(path: &str) -> String {
@@ -88,11 +85,7 @@ fn arguments(list: &str) -> String {
             }
         }
     }
-    if last.len() > ARGUMENTS {
-        "_".into()
-    } else {
-        last
-    }
+    if last.len() > ARGUMENTS { "_".into() } else { last }
 }
 
 /// Where the bracket that `text` starts with is closed.
@@ -136,10 +129,7 @@ mod tests {
                 "<kernel::frame::Frame as core::fmt::Display>::fmt",
                 "<kernel::frame::Frame as core::fmt::Display>::fmt",
             ),
-            (
-                "<kernel::Lock<kernel::frame::Frames>>::lock",
-                "kernel::Lock<Frames>::lock",
-            ),
+            ("<kernel::Lock<kernel::frame::Frames>>::lock", "kernel::Lock<Frames>::lock"),
             (
                 "<kernel::Lock<kernel::frame::Frames> as core::ops::Drop>::drop",
                 "<kernel::Lock<Frames> as core::ops::Drop>::drop",
@@ -152,33 +142,18 @@ mod tests {
                 "core::ptr::drop_in_place::<alloc::vec::Vec<u8>>",
                 "core::ptr::drop_in_place<Vec<u8>>",
             ),
-            (
-                "a::f<core::option::Option<a::VeryLongName<u8>>,b::Other>",
-                "a::f<_>",
-            ),
+            ("a::f<core::option::Option<a::VeryLongName<u8>>,b::Other>", "a::f<_>"),
             ("core::str::<impl str>::trim", "core::str::<impl str>::trim"),
             (
                 "core::num::imp::<impl core::fmt::Display for u32>::fmt",
                 "core::num::imp::<impl core::fmt::Display for u32>::fmt",
             ),
-            (
-                "<[u8] as core::fmt::Debug>::fmt",
-                "<[u8] as core::fmt::Debug>::fmt",
-            ),
-            (
-                "<&mut W as core::fmt::Write>::write_str",
-                "<&mut W as core::fmt::Write>::write_str",
-            ),
-            (
-                "<fn(u8) -> a::B<c::D> as e::F>::g",
-                "<fn(u8) -> a::B<D> as e::F>::g",
-            ),
+            ("<[u8] as core::fmt::Debug>::fmt", "<[u8] as core::fmt::Debug>::fmt"),
+            ("<&mut W as core::fmt::Write>::write_str", "<&mut W as core::fmt::Write>::write_str"),
+            ("<fn(u8) -> a::B<c::D> as e::F>::g", "<fn(u8) -> a::B<D> as e::F>::g"),
             ("a::call<fn(u8) -> b::C>", "a::call<fn(u8) -> C>"),
             ("kernel::main::{{closure}}", "kernel::main::{closure}"),
-            (
-                "kernel::main::{closure#2}::{closure#0}",
-                "kernel::main::{closure}::{closure}",
-            ),
+            ("kernel::main::{closure#2}::{closure#0}", "kernel::main::{closure}::{closure}"),
             (
                 "<F as core::ops::FnOnce<()>>::call_once::{shim:vtable#0}",
                 "<F as core::ops::FnOnce<()>>::call_once::{shim}",
@@ -193,14 +168,8 @@ mod tests {
 
     #[test]
     fn both_manglings_give_one_name() {
-        assert_eq!(
-            readable("_ZN6kernel5frame4free17h0123456789abcdefE"),
-            "kernel::frame::free"
-        );
-        assert_eq!(
-            readable("_RNvNtCs1234_6kernel5frame4free"),
-            "kernel::frame::free"
-        );
+        assert_eq!(readable("_ZN6kernel5frame4free17h0123456789abcdefE"), "kernel::frame::free");
+        assert_eq!(readable("_RNvNtCs1234_6kernel5frame4free"), "kernel::frame::free");
         assert_eq!(
             readable("_ZN6kernel5frame4free17h0123456789abcdefE.llvm.123456"),
             "kernel::frame::free"
