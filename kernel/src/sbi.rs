@@ -121,6 +121,8 @@ pub fn send_ipi(id: HartId) -> Result<(), Error> {
 /// Makes other harts forget what they have cached of the page table for `size` bytes from `start` on; everything where `size` is
 /// the largest number (SBI 8.2). They have when it returns.
 pub fn remote_fence(harts: HartGroup, start: usize, size: usize) -> Result<(), Error> {
+    // The tables' stores are seen by the harts before they fence, as in `send_ipi`.
+    crate::interrupts::fence_before_io();
     result(sbi_rt::remote_sfence_vma(HartMask::from_mask_base(harts.mask, harts.base), start, size))
         .map(drop)
 }

@@ -64,13 +64,12 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Both in one, if `next` goes on where this ends: in pages, in frames, with the same rights.
+    /// Both in one, if the pages after these go on in frames, with the same rights, and in the same half.
     fn joined(self, next: Mapping) -> Option<Mapping> {
-        let follows = self.pages.start().checked_add(self.pages.size()) == Some(next.pages.start())
-            && self.frame.0 + self.pages.count() == next.frame.0
-            && self.rights == next.rights;
+        let goes_on =
+            self.frame.0 + self.pages.count() == next.frame.0 && self.rights == next.rights;
         let pages = Pages::new(self.pages.start(), self.pages.size() + next.pages.size()).ok()?;
-        follows.then_some(Mapping { pages, ..self })
+        goes_on.then_some(Mapping { pages, ..self })
     }
 }
 

@@ -244,3 +244,38 @@ fn a_walk_shows_each_level() {
     assert_eq!(Entry::Empty.to_string(), "nothing");
     assert_eq!(steps[2].entry.to_string(), "page RW- at 0x7000");
 }
+
+#[test]
+fn only_what_goes_on_in_pages_frames_and_rights_is_joined() {
+    let machine = Machine::new();
+    let mut space = AddressSpace::new(&machine).unwrap();
+    let last = SPACE / 2 - PAGE;
+    for (position, frame, rights) in [
+        (0, 5, Rights::Read),
+        // Goes on.
+        (PAGE, 6, Rights::Read),
+        // Other frames.
+        (2 * PAGE, 9, Rights::Read),
+        // The next frame, after a gap.
+        (4 * PAGE, 10, Rights::Read),
+        // Other rights.
+        (5 * PAGE, 11, Rights::ReadWrite),
+        // The next frame, in the other half.
+        (last, 20, Rights::ReadExecute),
+        (last + PAGE, 21, Rights::ReadExecute),
+    ] {
+        let owed = space.map(pages(position, 1), FrameNumber(frame), rights).unwrap();
+        close(&mut space, owed);
+    }
+    let mappings = space.view().mappings();
+    let mappings: Vec<_> = mappings.map(|m| (m.pages, m.frame.0, m.rights)).collect();
+    let expected = [
+        (pages(0, 2), 5, Rights::Read),
+        (pages(2 * PAGE, 1), 9, Rights::Read),
+        (pages(4 * PAGE, 1), 10, Rights::Read),
+        (pages(5 * PAGE, 1), 11, Rights::ReadWrite),
+        (pages(last, 1), 20, Rights::ReadExecute),
+        (pages(last + PAGE, 1), 21, Rights::ReadExecute),
+    ];
+    assert_eq!(mappings, expected);
+}
