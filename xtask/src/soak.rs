@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::println;
+use anstream::{print, println};
 use serde::Serialize;
 
 use crate::cases::{Case, Run, Subject, cases};
