@@ -66,6 +66,13 @@ pub fn move_to_uart() {
     }
 }
 
+/// Waits until everything printed has left the machine. The firmware's console waits by itself.
+pub fn drain() {
+    if let Some(uart) = UART.get() {
+        uart.drain();
+    }
+}
+
 /// What the console goes through, as it is printed.
 pub fn description() -> &'static str {
     match (UART.get(), FIRMWARE.load(Ordering::Relaxed)) {

@@ -66,6 +66,7 @@ pub fn decide() {
 pub fn pass(details: fmt::Arguments<'_>) -> ! {
     decide();
     println!("verdict: pass{details}");
+    console::drain();
     // Returns only where the firmware cannot (QEMU's sifive_u): the verdict is out, and nothing may follow it.
     sbi::shut_down(false);
     boot::park()
@@ -91,6 +92,7 @@ pub fn crash(sentence: fmt::Arguments<'_>) -> ! {
 }
 
 fn leave(failure: Failure) -> ! {
+    console::drain();
     let register = REGISTER.load(Ordering::Relaxed);
     if register == 0 {
         sbi::shut_down(true);

@@ -7,7 +7,9 @@ use command_line::{CommandLine, Job};
 use machine::Machine;
 
 use crate::console::{print, println};
+use crate::hart::StackKind;
 use crate::image::Section;
+use crate::stack::{self, STACK_BYTES};
 use crate::vm::Rights;
 use crate::{console, crash, exit, frame, hart, sbi, vm};
 
@@ -51,6 +53,8 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!(
         "frames       {free} of {usable} free, {tables} hold page tables; cleared {cleared} at a time"
     );
+    let most = hart::all().map(|hart| stack::most_used(hart.stack(StackKind::Entry))).max();
+    println!("stacks       of {STACK_BYTES} bytes each, {} used at the most", most.unwrap_or(0));
     show_map();
     #[cfg(feature = "selftest")]
     crate::selftest::run_quick();

@@ -6,9 +6,9 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::frame;
 use crate::sync::SpinLock;
 use crate::vm::{self, PAGE, Rights};
+use crate::{frame, probe};
 
 /// Bytes of every stack.
 pub const STACK_BYTES: usize = 16 * 1024;
@@ -53,7 +53,7 @@ impl Slots {
 }
 
 impl Stack {
-    /// A stack with whatever is in its frames. Takes the locks of stacks, heap and address space.
+    /// A stack full of zeros, so that [`most_used`] can tell what was ever used. Takes the locks of stacks, heap and address space.
     ///
     /// # Errors
     /// Without memory or a free address; nothing is lost then.
@@ -83,6 +83,14 @@ impl Drop for Stack {
     }
 }
 
+/// The most bytes of a stack that were ever used: from its top down to the lowest word that is not zero. A stack begins as zeros,
+/// and what was written stays until something is written over it.
+pub fn most_used(stack: Range<usize>) -> usize {
+    let used = |address: &usize| probe::read(*address) != Ok(0);
+    let lowest = stack.clone().step_by(size_of::<u64>()).find(used);
+    lowest.map_or(0, |lowest| stack.end - lowest)
+}
+
 /// Forgets the free slots behind the last that is in use, and the memory in which they were remembered.
 pub fn trim() {
     let mut slots = SLOTS.lock();
@@ -97,7 +105,7 @@ pub fn trim() {
 
 /// Maps a page to a frame of its own.
 fn map_page(address: usize) -> bool {
-    let Some(frame) = frame::allocate() else { return false };
+    let Some(frame) = frame::allocate_zeroed() else { return false };
     let mapped = vm::map(vm::pages(address, PAGE), frame, Rights::ReadWrite);
     if mapped.is_err() {
         frame::free(frame).expect("the frame was just allocated");

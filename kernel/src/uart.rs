@@ -5,6 +5,7 @@ use core::ptr::{read_volatile, without_provenance_mut, write_volatile};
 use machine::Uart as Description;
 use uart_16550::Uart16550;
 use uart_16550::backend::Backend;
+use uart_16550::spec::registers::LSR;
 
 /// A UART's registers: where they are mapped, and how far apart and how wide they are.
 #[derive(Clone, Copy)]
@@ -29,6 +30,15 @@ impl Registers {
         // SAFETY: the registers answer as a 16550's: the tree says so (MMIO-1).
         let mut uart = unsafe { Uart16550::new_with_backend(self) };
         while uart.try_send_byte(byte).is_err() {
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Waits until the last byte that was sent is on the line. Takes no lock.
+    pub fn drain(self) {
+        // SAFETY: as for `send`.
+        let mut uart = unsafe { Uart16550::new_with_backend(self) };
+        while !uart.lsr().contains(LSR::TRANSMITTER_EMPTY) {
             core::hint::spin_loop();
         }
     }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use xtask::environment::{self, Environment};
 use xtask::image::{self, Image, Options, Profile};
+use xtask::load::Load;
 use xtask::qemu::{Boot, Exit, Outcome};
 
 struct Bench {
@@ -134,4 +135,12 @@ fn a_machine_without_uart_and_exit_device_boots_on_the_firmware_s_console() {
         ..boot()
     });
     has(&outcome, "verdict: pass: ");
+}
+
+#[test]
+fn a_crash_s_exit_code_is_the_crash_s_on_a_busy_host_every_time() {
+    let _load = Load::start(4);
+    let boot = Boot { append: "crash=panic".to_owned(), ..boot() };
+    let codes: Vec<i32> = (0..40).map(|_| code(&run(&boot))).collect();
+    assert_eq!(codes, [3; 40]);
 }

@@ -13,17 +13,31 @@ use xtask::cases::{Case, Subject, cases};
 use xtask::environment::{self, Environment};
 use xtask::image::{Image, Profile};
 use xtask::lanes::LANES;
+use xtask::size;
 use xtask::test::{image_with_manifest, log_directory};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     match trials() {
-        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Ok(trials) => {
+            let conclusion = libtest_mimic::run(&arguments, trials);
+            if !arguments.list && arguments.filter.is_none() {
+                show_size();
+            }
+            conclusion.exit_code()
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             // As cargo does for a test that failed.
             ExitCode::from(101)
         }
+    }
+}
+
+/// Shows where the bytes and the lines are, for whoever reads the log of the whole suite.
+fn show_size() {
+    if let Err(error) = size::run(&size::Arguments { json: false, check: false }) {
+        eprintln!("the size cannot be told: {error:#}");
     }
 }
 

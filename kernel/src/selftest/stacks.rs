@@ -1,9 +1,11 @@
 //! Stacks.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 use super::{Outcome, ensure, ensure_eq, self_test};
-use crate::stack::{GAP_BYTES, NoStack, STACK_BYTES, Stack};
+use crate::hart::{self, StackKind};
+use crate::stack::{self, GAP_BYTES, NoStack, STACK_BYTES, Stack};
 use crate::vm::PAGE;
 use crate::{frame, probe};
 
@@ -57,5 +59,30 @@ fn a_stack_without_memory_is_an_error() -> Outcome {
     ensure!(count > 10, "only {count} stacks could be allocated");
     let again = Stack::allocate();
     ensure!(again.is_ok(), "no stack can be allocated after all were dropped");
+    Ok(())
+}
+
+self_test!(claim 43, the_most_stack_ever_used_is_known);
+fn the_most_stack_ever_used_is_known() -> Outcome {
+    /// Uses more than a KiB of stack on each level.
+    #[inline(never)]
+    fn descend(levels: usize) -> u64 {
+        let words = black_box([levels as u64 + 1; 128]);
+        if levels == 0 { words[0] } else { words[5] + black_box(descend(levels - 1)) }
+    }
+    let Ok(fresh) = Stack::allocate() else {
+        return Err(super::Ended::Skipped("there is no memory"));
+    };
+    ensure_eq!(stack::most_used(fresh.range()), 0);
+    // SAFETY: the stack is this test's.
+    let written = unsafe { probe::write(fresh.range().end - 24, 1) };
+    ensure_eq!(written, Ok(()));
+    ensure_eq!(stack::most_used(fresh.range()), 24);
+
+    let own = hart::HARTS[0].stack(StackKind::Entry);
+    descend(3);
+    let most = stack::most_used(own.clone());
+    ensure!((4 * 1024 + 1..=STACK_BYTES).contains(&most), "{most} bytes were used at the most");
+    ensure_eq!(stack::most_used(own), most);
     Ok(())
 }
