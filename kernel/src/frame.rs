@@ -179,7 +179,10 @@ fn words(frame: FrameNumber) -> core::slice::Iter<'static, AtomicU64> {
 pub fn zero(frame: FrameNumber) {
     let start = vm::direct(frame.address());
     match ZERO_BLOCK.load(Ordering::Relaxed) {
-        0 => words(frame).for_each(|word| word.store(0, Ordering::Relaxed)),
+        // Eight at a time, which the compiler unrolls.
+        0 => words(frame).as_slice().as_chunks::<8>().0.iter().for_each(|eight| {
+            eight.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }),
         block => {
             for address in (start..start + PAGE).step_by(block) {
                 // SAFETY: the instruction clears an aligned block of the frame, which its caller has; it was tried.
