@@ -101,10 +101,10 @@ impl Workshop {
         self.directory.join("target-kernel")
     }
 
-    /// Where cargo puts what it makes of the host's crates: one place for all workshops, or each would compile the
-    /// crates that these depend on. Cargo tells the workshops' own crates apart by their paths.
+    /// Where cargo puts what it makes of the host's crates. Not one place for all workshops: cargo names what it makes by a
+    /// crate's place in its workspace, which is the same in each, so one workshop would run what another has built.
     pub fn host_target(&self) -> PathBuf {
-        self.directory.with_file_name("target-host")
+        self.directory.join("target-host")
     }
 
     /// Where the finished clean image is kept for comparison.
