@@ -3,6 +3,9 @@
 //! A function keeps its caller's frame pointer at fp-16 and its return address at fp-8 (psABI); the trap frame ends in the same
 //! two words. Every read is a probe, so a broken chain ends the walk instead of the report.
 
+use core::arch::asm;
+use core::iter::Peekable;
+
 use crate::{probe, trap};
 
 /// Steps of a walk at the most: a chain that loops must end.
@@ -26,32 +29,38 @@ impl Step {
     }
 }
 
-/// A walk from `pc`, in a function whose frame pointer is `frame_pointer`.
+/// A walk up the calls.
 pub struct Walk {
-    next: Option<Step>,
     frame_pointer: usize,
+    last: Option<Step>,
     steps: usize,
 }
 
+/// Walks up from the function whose frame pointer is `frame_pointer`, its caller first.
+pub fn above(frame_pointer: usize) -> Walk {
+    Walk { frame_pointer, last: None, steps: 0 }
+}
+
+/// Walks up from the function this is called in, its caller first.
+#[inline(always)]
+pub fn here() -> Walk {
+    let frame_pointer: usize;
+    // SAFETY: reads a register. Not `nomem` and not `pure`: it is this function's own frame pointer that is asked for.
+    unsafe { asm!("mv {}, s0", out(reg) frame_pointer) };
+    above(frame_pointer)
+}
+
 impl Walk {
-    /// Begins at an instruction and its frame pointer.
-    pub fn new(pc: usize, frame_pointer: usize) -> Walk {
-        Walk { next: Some(Step::At(pc)), frame_pointer, steps: 0 }
-    }
-
-    /// Begins at the caller of the function whose frame pointer is `frame_pointer`.
-    pub fn above(frame_pointer: usize) -> Walk {
-        let mut walk = Walk { next: None, frame_pointer, steps: 0 };
-        walk.next = walk.follow(Step::ReturnTo(0));
-        walk
-    }
-
     /// The frame pointer that the walk has come to: zero once it has reached the entry.
     pub fn frame_pointer(&self) -> usize {
         self.frame_pointer
     }
+}
 
-    fn follow(&mut self, from: Step) -> Option<Step> {
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
         let frame_pointer = self.frame_pointer;
         if frame_pointer == 0 || !frame_pointer.is_multiple_of(8) || self.steps == STEPS {
             return None;
@@ -62,18 +71,33 @@ impl Walk {
         if return_address == 0 {
             return None;
         }
-        let through_trap =
-            matches!(from, Step::ReturnTo(address) if trap::is_return_to_vector(address));
-        Some(if through_trap { Step::At(return_address) } else { Step::ReturnTo(return_address) })
+        let through_trap = self.last.is_some_and(|last| trap::is_return_to_vector(last.address()));
+        let step =
+            if through_trap { Step::At(return_address) } else { Step::ReturnTo(return_address) };
+        self.last = Some(step);
+        Some(step)
     }
 }
 
-impl Iterator for Walk {
-    type Item = Step;
+/// Steps with those that repeat counted: each with how many times it came again right after.
+pub struct Folded<I: Iterator<Item = Step>>(Peekable<I>);
 
-    fn next(&mut self) -> Option<Step> {
-        let step = self.next?;
-        self.next = self.follow(step);
-        Some(step)
+impl<I: Iterator<Item = Step>> Folded<I> {
+    /// Folds `steps`.
+    pub fn new(steps: I) -> Self {
+        Folded(steps.peekable())
+    }
+}
+
+impl<I: Iterator<Item = Step>> Iterator for Folded<I> {
+    type Item = (Step, usize);
+
+    fn next(&mut self) -> Option<(Step, usize)> {
+        let step = self.0.next()?;
+        let mut repeated = 0;
+        while self.0.next_if_eq(&step).is_some() {
+            repeated += 1;
+        }
+        Some((step, repeated))
     }
 }

@@ -7,7 +7,9 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::backtrace::{self, Step};
 use crate::console::{self, println};
+use crate::stop::{self, How};
 use crate::{boot, hart, interrupts, sbi};
 
 /// The exit device's register (virtual address), or 0. In `.data`: the last words may read it before `.bss` is cleared.
@@ -49,16 +51,22 @@ pub fn use_device(register: usize) {
     REGISTER.store(register, Ordering::Relaxed);
 }
 
-/// Makes this hart the one that decides the verdict. The others that try stay here for good, so that hart 0 cannot pass while
-/// hart 2 crashes. The hart that decides may ask again: it may crash on its way out.
-pub fn decide() {
+/// Makes this hart the one that decides the verdict, unless another is. It may ask again: it may crash on its way out.
+pub fn decides() -> bool {
     interrupts::disable();
     let this = hart::of_this_cpu().cpu().0 + 1;
     // Nothing is published through the word: one exchange is won, whatever else is seen.
-    if let Err(decider) = DECIDER.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed)
-        && decider != this
-    {
-        boot::park();
+    match DECIDER.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => true,
+        Err(decider) => decider == this,
+    }
+}
+
+/// Goes on only where this hart decides. The others that try stay here for good, so that hart 0 cannot pass while hart 2
+/// crashes.
+fn decide() {
+    if !decides() {
+        stop::here(How::AtItsOwnEnd, backtrace::here().next().map_or(0, Step::address));
     }
 }
 

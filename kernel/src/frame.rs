@@ -135,9 +135,9 @@ pub fn free_run(first: FrameNumber, count: usize) -> Result<(), FreeError> {
     all().free_run(first, count)
 }
 
-/// What a frame is.
+/// What a frame is; nothing where it is none of the allocator's.
 pub fn state(frame: FrameNumber) -> Option<frames::State> {
-    all().state(frame)
+    FRAMES.get()?.state(frame)
 }
 
 /// How many frames there are of each sort. Looks at all of them.

@@ -19,6 +19,7 @@ use crate::console::println;
 use crate::interrupts::{self, Masked};
 use crate::sbi::{self, HartGroup};
 use crate::stack::{self, STACK_BYTES, Stack};
+use crate::stop::{self, Note};
 use crate::vm::{self, PAGE};
 
 /// Harts that the kernel has room for.
@@ -57,6 +58,8 @@ pub struct Hart {
     interrupts_were_on: AtomicBool,
     /// Interrupts taken from other harts.
     pub ipis: AtomicUsize,
+    /// Where it stopped for another's crash report.
+    pub stop: Note,
     mailbox: Mailbox,
     arrival: Arrival,
     frame_cache: frames::Cache,
@@ -117,6 +120,7 @@ impl Hart {
             masks: AtomicUsize::new(0),
             interrupts_were_on: AtomicBool::new(false),
             ipis: AtomicUsize::new(0),
+            stop: Note::new(),
             mailbox: Mailbox::new(),
             arrival: Arrival::new(),
             frame_cache: frames::Cache::new(),
@@ -212,6 +216,12 @@ impl Hart {
             unsafe { AtomicBool::from_ptr(core::ptr::with_exposed_provenance_mut(letter.done)) };
         // Release: who sees it done sees what it did.
         done.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Display for Hart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hart {} (CPU {})", self.id(), self.cpu())
     }
 }
 
@@ -383,16 +393,18 @@ fn wait_for_letters(hart: &Hart) -> ! {
     loop {
         // Before the look into the mailbox: a letter posted after the look sets it again, and the wfi returns at once.
         acknowledge_ipi();
+        stop::if_asked();
         hart.serve_mailbox();
         riscv::asm::wfi();
     }
 }
 
-/// Takes an IPI on this hart: the handler of supervisor software interrupts.
-pub fn handle_ipi(masked: &Masked) {
+/// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts.
+pub fn handle_ipi(masked: &Masked, interrupted: usize) {
     let hart = masked.hart();
     hart.ipis.fetch_add(1, Ordering::Relaxed);
     acknowledge_ipi();
+    stop::if_asked_at(interrupted);
     hart.serve_mailbox();
 }
 
@@ -451,6 +463,7 @@ pub fn call_while(
         done: done.as_ptr().expose_provenance(),
     };
     while !target.mailbox.try_post(letter) {
+        stop::if_asked();
         here.serve_mailbox();
         core::hint::spin_loop();
     }
@@ -462,6 +475,7 @@ pub fn call_while(
     meanwhile();
     // Acquire pairs with the release of the hart that did it.
     while !done.load(Ordering::Acquire) {
+        stop::if_asked();
         here.serve_mailbox();
         core::hint::spin_loop();
     }

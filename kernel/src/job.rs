@@ -14,8 +14,7 @@ use crate::vm::Rights;
 use crate::{console, crash, exit, frame, hart, sbi, vm};
 
 /// Does what the command line asks for, and ends the run.
-pub fn run(machine: &Machine<'_>) -> ! {
-    let line = CommandLine::parse(machine.chosen.bootargs);
+pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     for problem in &line.problems {
         println!("command line: {problem}");
     }
@@ -24,7 +23,7 @@ pub fn run(machine: &Machine<'_>) -> ! {
     }
     match line.job {
         Job::Demo => demo(machine),
-        Job::Crash(kind) => crash::run(kind),
+        Job::Crash(asked) => crash::run(asked),
         #[cfg(feature = "selftest")]
         Job::Test(only) => crate::selftest::run(only),
         #[cfg(not(feature = "selftest"))]

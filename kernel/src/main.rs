@@ -34,11 +34,14 @@ mod sbi;
 #[cfg(feature = "selftest")]
 mod selftest;
 mod stack;
+mod stop;
 mod symbols;
 mod sync;
 mod trap;
 mod uart;
 mod vm;
+
+use command_line::CommandLine;
 
 use console::println;
 
@@ -50,11 +53,15 @@ fn kernel_main(device_tree: usize) -> ! {
     println!("16-os {} ({})", env!("CARGO_PKG_VERSION"), image::PROFILE);
 
     let machine = platform::discover(device_tree);
+    let line = CommandLine::parse(machine.chosen.bootargs);
+    if line.json_reports {
+        report::also_as_json();
+    }
     vm::start(machine);
     heap::start(machine);
     platform::map_devices(machine);
     console::move_to_uart();
     hart::start_others(machine);
 
-    job::run(machine)
+    job::run(machine, &line)
 }

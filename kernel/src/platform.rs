@@ -79,6 +79,15 @@ pub fn map_devices(machine: &Machine<'_>) {
     }
 }
 
+/// The device that has a physical address, by name.
+pub fn device_at(address: usize) -> Option<&'static str> {
+    let machine = machine()?;
+    let uart = machine.uart.as_ref().map(|uart| (uart.registers, "the UART"));
+    let exit_device = machine.exit_device.map(|registers| (registers, "the exit device"));
+    let mut devices = uart.into_iter().chain(exit_device);
+    devices.find(|(registers, _)| registers.contains(address as u64)).map(|(_, name)| name)
+}
+
 /// The UART's registers, if it is driven and mapped.
 pub fn uart() -> Option<uart::Registers> {
     UART.get().copied()

@@ -4,6 +4,7 @@ use spin::Once;
 
 use ::symbols::{Location, Symbol, Table};
 
+use crate::backtrace::Step;
 use crate::image::Section;
 
 unsafe extern "C" {
@@ -38,6 +39,14 @@ pub fn exact(address: usize) -> Option<Location<'static>> {
 /// The function that made the call which returns to `address`.
 pub fn return_site(address: usize) -> Option<Location<'static>> {
     TABLE.get()?.return_site(address as u64)
+}
+
+/// The function of a backtrace's step.
+pub fn of(step: Step) -> Option<Location<'static>> {
+    match step {
+        Step::At(address) => exact(address),
+        Step::ReturnTo(address) => return_site(address),
+    }
 }
 
 /// The symbol called `name`.

@@ -113,6 +113,11 @@ impl Cause {
         names.get(number).copied().unwrap_or("unknown trap")
     }
 
+    /// Whether the hart could not fetch an instruction.
+    pub fn is_fetch(self) -> bool {
+        matches!(self.code, code::FETCH_ACCESS | code::FETCH_PAGE)
+    }
+
     /// Whether it came from outside the instruction stream.
     pub fn is_interrupt(self) -> bool {
         self.code >> 63 != 0
@@ -256,7 +261,7 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let left = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr());
     match code {
         _ if left.is_some() => report::trap(frame, cause, hart, left),
-        code::IPI => hart::handle_ipi(&masked),
+        code::IPI => hart::handle_ipi(&masked, frame.pc),
         _ if probe::recover(frame, cause) => {}
         _ => report::trap(frame, cause, hart, None),
     }

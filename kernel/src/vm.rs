@@ -97,6 +97,11 @@ pub const fn direct(physical: usize) -> usize {
     DIRECT_MAP + physical
 }
 
+/// Whether `address` is one of the direct map.
+pub fn is_direct(address: usize) -> bool {
+    (DIRECT_MAP..DIRECT_MAP + DIRECT_MAP_BYTES).contains(&address)
+}
+
 /// The physical address that stands at `address` in the direct map.
 pub const fn physical_of_direct(address: usize) -> usize {
     address - DIRECT_MAP

@@ -10,6 +10,7 @@ use crate::image::{Image, Profile};
 use crate::lanes::Lane;
 use crate::manifest::{Crash, Manifest, Place, Test};
 use crate::qemu::{self, Boot, Exit, Outcome};
+use crate::report;
 use crate::verdict::{Expectation, Judgement, Verdict, judge};
 
 /// What the kernel is booted for.
@@ -23,7 +24,12 @@ pub enum Subject {
         place: Place,
     },
     /// One deliberate crash.
-    Crash(Crash),
+    Crash {
+        /// Which.
+        crash: Crash,
+        /// Under which circumstances: options for the kernel's command line, such as `cpu=1,masked`, or none.
+        options: &'static str,
+    },
     /// These self-tests one after the other in one boot: what one leaves behind, the next meets.
     Suite {
         /// Their names.
@@ -58,12 +64,21 @@ pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<
     let tests = fit
         .into_iter()
         .map(|test| Subject::Test { name: test.name.clone(), place: test.entry.place.clone() });
-    let crashes = manifest
-        .crashes
-        .iter()
-        .filter(|crash| lane.fits(&crash.entry))
-        .map(|crash| Subject::Crash(crash.clone()));
+    let crashes =
+        manifest.crashes.iter().filter(|crash| lane.fits(&crash.entry)).flat_map(|crash| {
+            let options = crash_options(crash, lane);
+            options.iter().map(|options| Subject::Crash { crash: crash.clone(), options })
+        });
     tests.chain(crashes).chain(suite).map(|subject| Case { lane, profile, subject }).collect()
+}
+
+/// The circumstances under which a crash is tried in a lane. What they are about is other harts, so one hart needs none.
+fn crash_options(crash: &Crash, lane: &Lane) -> &'static [&'static str] {
+    if lane.harts == 1 || crash.entry.flags.fixed {
+        &[""]
+    } else {
+        &["", "locked", "cpu=1", "cpu=1,masked", "cpu=1,together"]
+    }
 }
 
 impl Case {
@@ -92,7 +107,26 @@ impl Case {
                 ok: names.clone(),
                 skipped: all_but.clone().unwrap_or_default(),
             },
-            Subject::Crash(crash) => crash.into(),
+            Subject::Crash { crash, .. } if crash.entry.flags.hang => {
+                Expectation::Hang { frames: crash.frames.clone() }
+            }
+            Subject::Crash { crash, options } => Expectation::Crash {
+                sentence: crash.sentence.clone(),
+                frames: crash.frames.clone(),
+                report: (!crash.frames.is_empty()).then(|| self.expected_report(crash, options)),
+            },
+        }
+    }
+
+    fn expected_report(&self, crash: &Crash, options: &str) -> report::Expected {
+        let flags = &crash.entry.flags;
+        let cpu = if options.contains("cpu=1") { 1 } else { 0 };
+        let several = flags.fixed || options.contains("together");
+        report::Expected {
+            cpu: (!several).then_some(cpu),
+            harts: self.lane.harts,
+            locked: options == "locked",
+            whole: !flags.cut,
         }
     }
 
@@ -109,7 +143,7 @@ impl Case {
     /// What the kernel says just before it hangs on purpose; none if it must come to an end.
     fn endless_from(&self) -> Option<&str> {
         match &self.subject {
-            Subject::Crash(crash) if crash.entry.flags.hang => Some(&crash.sentence),
+            Subject::Crash { crash, .. } if crash.entry.flags.hang => Some(&crash.sentence),
             _ => None,
         }
     }
@@ -142,7 +176,8 @@ impl Subject {
     pub fn name(&self) -> String {
         match self {
             Self::Test { name, .. } => name.clone(),
-            Self::Crash(crash) => format!("crash::{}", crash.kind),
+            Self::Crash { crash, options: "" } => format!("crash::{}", crash.kind),
+            Self::Crash { crash, options } => format!("crash::{},{options}", crash.kind),
             Self::Suite { .. } => "suite".to_owned(),
         }
     }
@@ -153,14 +188,17 @@ impl Subject {
             Self::Test { name, .. } => format!("test only={name}"),
             Self::Suite { all_but: Some(_), .. } => "test".to_owned(),
             Self::Suite { names, .. } => format!("test only={}", names.join(",")),
-            Self::Crash(crash) => format!("crash={}", crash.kind),
+            Self::Crash { crash, options: "" } => format!("crash={} report=json", crash.kind),
+            Self::Crash { crash, options } => {
+                format!("crash={},{options} report=json", crash.kind)
+            }
         }
     }
 
     fn place(&self) -> Option<&Place> {
         match self {
             Self::Test { place, .. } => Some(place),
-            Self::Crash(crash) => Some(&crash.entry.place),
+            Self::Crash { crash, .. } => Some(&crash.entry.place),
             Self::Suite { .. } => None,
         }
     }
@@ -177,12 +215,12 @@ impl Subject {
                 "each of {} tests reported `ok` once, a last line `verdict: pass: ...`, exit code 0",
                 names.len()
             ),
-            Self::Crash(crash) if crash.entry.flags.hang => format!(
+            Self::Crash { crash, .. } if crash.entry.flags.hang => format!(
                 "no end after it says `{}`, and in the host's diagnosis the frames {}",
                 crash.sentence,
                 crash.frames.join(", ")
             ),
-            Self::Crash(crash) => format!(
+            Self::Crash { crash, .. } => format!(
                 "a last line `verdict: crash: ...` with `{}`, a backtrace with {}, exit code 3",
                 crash.sentence,
                 if crash.frames.is_empty() {
@@ -368,7 +406,19 @@ mod tests {
             ["icount::a::b", "icount::a::exact", "icount::crash::panic", "icount::suite"]
         );
         assert_eq!(names("tcg"), ["tcg::a::b", "tcg::crash::panic", "tcg::suite"]);
-        assert_eq!(names("smp"), ["smp::a::b", "smp::a::harts", "smp::crash::panic", "smp::suite"]);
+        assert_eq!(
+            names("smp"),
+            [
+                "smp::a::b",
+                "smp::a::harts",
+                "smp::crash::panic",
+                "smp::crash::panic,locked",
+                "smp::crash::panic,cpu=1",
+                "smp::crash::panic,cpu=1,masked",
+                "smp::crash::panic,cpu=1,together",
+                "smp::suite"
+            ]
+        );
     }
 
     #[test]
@@ -393,7 +443,7 @@ mod tests {
     fn the_kernel_is_asked_for_exactly_what_is_expected() {
         let append = |lane, subject| case(lane, subject).boot(Path::new("kernel")).append;
         assert_eq!(append("tcg", "a::b"), "test only=a::b");
-        assert_eq!(append("tcg", "crash::panic"), "crash=panic");
+        assert_eq!(append("tcg", "crash::panic"), "crash=panic report=json");
         assert_eq!(expected(&case("tcg", "a::b")), (vec!["a::b".to_owned()], vec![]));
     }
 
@@ -455,7 +505,7 @@ mod tests {
         assert_eq!(watch(b"s\n"), ControlFlow::Break(()));
         let mut hang = case("tcg", "crash::panic");
         assert_eq!(hang.endless_from(), None);
-        if let Subject::Crash(crash) = &mut hang.subject {
+        if let Subject::Crash { crash, .. } = &mut hang.subject {
             crash.entry.flags.hang = true;
         }
         assert_eq!(hang.endless_from(), Some("panicked"));

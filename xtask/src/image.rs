@@ -21,8 +21,14 @@ use crate::{frames, symbols};
 const STACK_GAP_BYTES: u64 = 4096;
 
 /// The pieces of assembly that set the stack pointer to another stack, and cannot be read as moving it by an amount.
-const SETS_STACK_POINTER: &[&str] =
-    &["_start", "kernel::trap::trap_vector", "kernel::boot::enter_other_hart"];
+const SETS_STACK_POINTER: &[&str] = &[
+    "_start",
+    "kernel::trap::trap_vector",
+    "kernel::boot::enter_other_hart",
+    "kernel::crash::kinds::emergencystack",
+    "kernel::crash::kinds::large_frame",
+    "kernel::crash::kinds::set_wild_stack_pointer",
+];
 
 /// The two builds from one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, clap::ValueEnum)]

@@ -16,6 +16,7 @@ pub mod hang;
 pub mod lanes;
 pub mod manifest;
 pub mod qemu;
+pub mod report;
 pub mod run;
 pub mod verdict;
 

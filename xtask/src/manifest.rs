@@ -79,6 +79,10 @@ pub struct Flags {
     /// `hang`: the boot must never end. It says its sentence and goes on for ever; the host then stops it, and its
     /// diagnosis from outside must show the frames.
     pub hang: bool,
+    /// `fixed`: a crash that says itself on which hart and how it happens, and takes no options.
+    pub fixed: bool,
+    /// `cut`: a crash that destroys the end of its own backtrace.
+    pub cut: bool,
 }
 
 /// A line of a source file.
@@ -274,6 +278,8 @@ impl FromStr for Flags {
                 "quick" => flags.quick = true,
                 "icount" => flags.icount = true,
                 "hang" => flags.hang = true,
+                "fixed" => flags.fixed = true,
+                "cut" => flags.cut = true,
                 other => return Err(Problem::UnknownFlag(other.to_owned())),
             }
         }

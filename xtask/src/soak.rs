@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(append(&["--lane", "tcg"]), "test");
         assert_eq!(append(&["a::"]), "test only=a::b,a::c,a::d");
         assert_eq!(append(&["b"]), "test only=a::b");
-        assert_eq!(append(&["--crash", "panic"]), "crash=panic");
+        assert_eq!(append(&["--crash", "panic"]), "crash=panic report=json");
     }
 
     #[test]

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::manifest::Crash;
 use crate::qemu::{Exit, Outcome};
+use crate::report::{self, Report};
 
 /// What a boot was started for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,22 +29,14 @@ pub enum Expectation {
         sentence: String,
         /// Parts of function names that the backtrace must show, in this order.
         frames: Vec<String>,
+        /// What must hold of the report; none where it fails itself.
+        report: Option<report::Expected>,
     },
     /// No end at all: the host's time-out and its diagnosis.
     Hang {
         /// Parts of function names that the diagnosis must show, in this order.
         frames: Vec<String>,
     },
-}
-
-impl From<&Crash> for Expectation {
-    fn from(crash: &Crash) -> Self {
-        if crash.entry.flags.hang {
-            Self::Hang { frames: crash.frames.clone() }
-        } else {
-            Self::Crash { sentence: crash.sentence.clone(), frames: crash.frames.clone() }
-        }
-    }
 }
 
 /// How a boot ended, held against what it was started for.
@@ -279,7 +271,7 @@ impl<'a> Output<'a> {
     }
 
     fn judge_crash(&self, found: &str, expectation: &Expectation) -> Verdict {
-        let Expectation::Crash { sentence, frames } = expectation else {
+        let Expectation::Crash { sentence, frames, report } = expectation else {
             unreachable!("the caller matched it");
         };
         let mut complaints = self.complaints.clone();
@@ -296,6 +288,16 @@ impl<'a> Output<'a> {
                 "the backtrace lacks the frame `{frame}` where it belongs (all of them: {})",
                 frames.join(", ")
             ));
+        }
+        if let Some(expected) = report {
+            match Report::find(&self.lines) {
+                Ok(report) => complaints.extend(report.complaints(
+                    expected,
+                    found,
+                    frames.first().map(String::as_str),
+                )),
+                Err(complaint) => complaints.push(complaint),
+            }
         }
         if complaints.is_empty() { Verdict::Passed } else { Verdict::Wrong(complaints) }
     }
@@ -430,6 +432,7 @@ mod tests {
         Expectation::Crash {
             sentence: "load page fault".to_owned(),
             frames: vec!["touch".to_owned(), "first_thread".to_owned()],
+            report: None,
         }
     }
 
@@ -625,6 +628,14 @@ mod tests {
     #[test]
     fn a_crash_as_described_passes() {
         assert_eq!(verdict(CRASH, 3, &crash()), Verdict::Passed);
+    }
+
+    #[test]
+    fn a_crash_whose_report_lacks_what_programs_read_is_wrong() {
+        let Expectation::Crash { sentence, frames, .. } = crash() else { unreachable!() };
+        let report = Some(report::Expected { cpu: None, harts: 1, locked: false, whole: true });
+        let expectation = Expectation::Crash { sentence, frames, report };
+        assert_wrong(&verdict(CRASH, 3, &expectation), "no report for programs");
     }
 
     #[test]

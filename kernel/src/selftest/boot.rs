@@ -3,7 +3,7 @@
 use riscv::register::{scounteren, sie, sstatus};
 
 use super::{Ended, Outcome, ensure, ensure_eq, self_test};
-use crate::backtrace::Walk;
+use crate::backtrace;
 use crate::hart::{self, CpuNumber, StackKind};
 use crate::{interrupts, platform, probe, symbols};
 
@@ -101,10 +101,7 @@ fn every_hart_runs_on_a_stack_of_its_own() -> Outcome {
 
 self_test!(claim 6, quick, a_backtrace_ends_where_the_entry_began);
 fn a_backtrace_ends_where_the_entry_began() -> Outcome {
-    let frame_pointer: usize;
-    // SAFETY: reads a register: the frame pointer of this function.
-    unsafe { core::arch::asm!("mv {}, s0", out(reg) frame_pointer) };
-    let mut walk = Walk::above(frame_pointer);
+    let mut walk = backtrace::here();
     let mut functions = 0;
     let mut last = None;
     for step in walk.by_ref() {

@@ -6,6 +6,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::interrupts::{self, Masked};
+use crate::stop;
 
 /// Data that one hart at a time may touch. Holding it masks interrupts, so a handler never waits for its own hart.
 pub struct SpinLock<T> {
@@ -40,10 +41,21 @@ impl<T> SpinLock<T> {
             .is_err()
         {
             while self.locked.load(Ordering::Relaxed) {
+                // Its holder may stand still for a crash report.
+                stop::if_asked();
                 spin_loop();
             }
         }
         SpinGuard { lock: self, _masked: masked }
+    }
+
+    /// Takes the lock if nobody has it.
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        let masked = interrupts::mask();
+        // Acquire: as in `lock`.
+        let taken =
+            self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        taken.then(|| SpinGuard { lock: self, _masked: masked })
     }
 
     /// Whether someone holds it; may be out of date by the time it is read.

@@ -28,6 +28,8 @@ pub struct CommandLine<'a> {
     pub problems: ArrayVec<Problem<'a>, PROBLEMS>,
     /// Problems beyond those.
     pub more_problems: usize,
+    /// `report=json`: crash reports for programs too.
+    pub json_reports: bool,
 }
 
 /// The first thread's job.
@@ -39,8 +41,43 @@ pub enum Job<'a> {
     Test(Only<'a>),
     /// `bench`: the benchmarks.
     Bench(Only<'a>),
-    /// `crash=KIND`: one deliberate crash. Whether there is such a kind is for the kernel to say.
-    Crash(&'a str),
+    /// `crash=KIND`: one deliberate crash.
+    Crash(Crash<'a>),
+}
+
+/// A deliberate crash, from `crash=KIND,OPTION,...`. Whether there is such a kind is for the kernel to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash<'a> {
+    /// The kind.
+    pub kind: &'a str,
+    /// `cpu=N`: on which CPU.
+    pub cpu: usize,
+    /// `locked`: with the console's lock held.
+    pub locked: bool,
+    /// `masked`: with interrupts off.
+    pub masked: bool,
+    /// `together`: on CPU 0 at the same time.
+    pub together: bool,
+}
+
+impl<'a> Crash<'a> {
+    /// Reads what follows `crash=`; the option that it stopped at if there is none such.
+    fn parse(words: &'a str) -> Result<Self, &'a str> {
+        let (kind, options) = words.split_once(',').unwrap_or((words, ""));
+        let mut crash = Crash { kind, cpu: 0, locked: false, masked: false, together: false };
+        for option in options.split(',').filter(|option| !option.is_empty()) {
+            match option {
+                "locked" => crash.locked = true,
+                "masked" => crash.masked = true,
+                "together" => crash.together = true,
+                _ => {
+                    let cpu = option.strip_prefix("cpu=").and_then(|cpu| cpu.parse().ok());
+                    crash.cpu = cpu.ok_or(option)?;
+                }
+            }
+        }
+        Ok(crash)
+    }
 }
 
 /// A choice by name, from `only=NAME,NAME,...`: exact names, or the beginning of names followed by `*`.
@@ -79,6 +116,8 @@ pub enum Problem<'a> {
     SecondJob(&'a str),
     /// `only=` without names, or for a job that has no names to choose from, or a second time.
     UselessOnly(&'a str),
+    /// An option of a crash that there is not.
+    CrashOption(&'a str),
 }
 
 impl fmt::Display for Problem<'_> {
@@ -87,6 +126,10 @@ impl fmt::Display for Problem<'_> {
             Problem::UnknownWord(word) => write!(f, "unknown word '{word}' is ignored"),
             Problem::SecondJob(word) => write!(f, "'{word}' asks for a second job and is ignored"),
             Problem::UselessOnly(word) => write!(f, "'{word}' chooses nothing and is ignored"),
+            Problem::CrashOption(option) => write!(
+                f,
+                "'{option}' is no option of a crash (cpu=N, locked, masked, together); the crash is ignored"
+            ),
         }
     }
 }
@@ -94,15 +137,29 @@ impl fmt::Display for Problem<'_> {
 impl<'a> CommandLine<'a> {
     /// Reads the words of `line`, in any order, separated by white space. Never fails: what makes no sense is in `problems`.
     pub fn parse(line: &'a str) -> Self {
-        let mut parsed =
-            CommandLine { job: Job::Demo, problems: ArrayVec::new(), more_problems: 0 };
+        let mut parsed = CommandLine {
+            job: Job::Demo,
+            problems: ArrayVec::new(),
+            more_problems: 0,
+            json_reports: false,
+        };
         let mut job = None;
         let mut only = None;
         for word in line.split_ascii_whitespace() {
             let asked = match word.split_once('=') {
                 None if word == "test" => Job::Test(Only::EVERYTHING),
                 None if word == "bench" => Job::Bench(Only::EVERYTHING),
-                Some(("crash", kind)) => Job::Crash(kind),
+                Some(("crash", words)) => match Crash::parse(words) {
+                    Ok(crash) => Job::Crash(crash),
+                    Err(option) => {
+                        parsed.note(Problem::CrashOption(option));
+                        continue;
+                    }
+                },
+                Some(("report", "json")) => {
+                    parsed.json_reports = true;
+                    continue;
+                }
                 Some(("only", names)) => {
                     if only.is_some() || names.split(',').all(str::is_empty) {
                         parsed.note(Problem::UselessOnly(word));
@@ -177,8 +234,42 @@ mod tests {
     #[test]
     fn the_first_job_stands() {
         let parsed = CommandLine::parse("crash=panic test");
-        assert_eq!(parsed.job, Job::Crash("panic"));
+        assert!(matches!(parsed.job, Job::Crash(Crash { kind: "panic", .. })));
         assert_eq!(parsed.problems[..], [Problem::SecondJob("test")]);
+    }
+
+    #[test]
+    fn a_crash_has_options() {
+        let crash = |line| match CommandLine::parse(line).job {
+            Job::Crash(crash) => crash,
+            other => panic!("{line} gives {other:?}"),
+        };
+        let plain = Crash { kind: "panic", cpu: 0, locked: false, masked: false, together: false };
+        assert_eq!(crash("crash=panic"), plain);
+        assert_eq!(crash("crash=panic,cpu=3,masked"), Crash { cpu: 3, masked: true, ..plain });
+        assert_eq!(
+            crash("crash=panic,locked,together"),
+            Crash { locked: true, together: true, ..plain }
+        );
+    }
+
+    #[test]
+    fn a_crash_with_an_unknown_option_is_reported_and_does_not_happen() {
+        for option in ["cpu=", "cpu=x", "cpu=-1", "lock"] {
+            let line = format!("crash=panic,{option}");
+            let parsed = CommandLine::parse(&line);
+            assert_eq!(parsed.problems[..], [Problem::CrashOption(option)]);
+            assert_eq!(parsed.job, Job::Demo);
+        }
+    }
+
+    #[test]
+    fn reports_as_json_are_asked_for_beside_any_job() {
+        let parsed = CommandLine::parse("report=json test");
+        assert!(parsed.json_reports && parsed.problems.is_empty());
+        assert!(matches!(parsed.job, Job::Test(_)));
+        let parsed = CommandLine::parse("report=xml");
+        assert_eq!(parsed.problems[..], [Problem::UnknownWord("report=xml")]);
     }
 
     #[test]

@@ -64,6 +64,11 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// The physical address of something in these pages.
+    pub fn physical(self, address: usize) -> usize {
+        self.frame.address() + (address - self.pages.start().value())
+    }
+
     /// Both in one, if the pages after these go on in frames, with the same rights, and in the same half.
     fn joined(self, next: Mapping) -> Option<Mapping> {
         let goes_on =

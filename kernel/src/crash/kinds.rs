@@ -1,0 +1,307 @@
+//! The kinds of crash, each with what its report must say.
+
+use core::alloc::Layout;
+use core::arch::{asm, naked_asm};
+use core::fmt;
+use core::hint::black_box;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::crash_kind;
+use crate::console::{self, println};
+use crate::exit::{self, Failure};
+use crate::hart::{self, CpuNumber, StackKind};
+use crate::stop::How;
+#[cfg(feature = "checked")]
+use crate::{frame, heap, probe, vm};
+use crate::{image, interrupts};
+
+crash_kind!(claim 9, harts 1, "quick", panic, "panic: the answer is 42", "kinds::panic,crash::crash_here");
+fn panic() {
+    panic!("the answer is {}", black_box(42));
+}
+
+/// An address in the upper half that nothing ever maps: just below the image.
+fn unmapped() -> usize {
+    image::start() - 4096
+}
+
+crash_kind!(claim 9, harts 1, "-", pagefault, "read of 0xffffffff801ff000, not mapped", "kinds::pagefault,crash::crash_here");
+fn pagefault() {
+    // SAFETY: none: this is a deliberate fault, and the report comes instead of a value.
+    black_box(unsafe {
+        core::ptr::read_volatile(core::ptr::without_provenance::<u64>(unmapped()))
+    });
+}
+
+crash_kind!(claim 9, harts 1, "-", nullpointer, "write to 0x10, near null", "kinds::nullpointer,crash::crash_here");
+fn nullpointer() {
+    let pointer = core::ptr::without_provenance_mut::<u64>(black_box(16));
+    // SAFETY: none: this is a deliberate fault.
+    unsafe { core::ptr::write_volatile(pointer, 1) };
+}
+
+crash_kind!(claim 5, harts 1, "-", textwrite, "write to 0xffffffff80200000, in kernel text", "kinds::textwrite,crash::crash_here");
+fn textwrite() {
+    let pointer = core::ptr::without_provenance_mut::<u8>(black_box(image::start()));
+    // SAFETY: none: this is a deliberate fault.
+    unsafe { core::ptr::write_volatile(pointer, 0) };
+}
+
+crash_kind!(claim 5, harts 1, "-", execdata, "in kernel data", "kinds::execdata,crash::crash_here");
+fn execdata() {
+    /// `ret`, twice: compressed.
+    static CODE: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0x8082_8082);
+    // SAFETY: none: this is a deliberate fault.
+    let function = unsafe { core::mem::transmute::<*mut u32, fn()>(CODE.as_ptr()) };
+    black_box(function)();
+    black_box(());
+}
+
+crash_kind!(claim 21, harts 1, "-", illegal, "illegal instruction", "kinds::illegal,crash::crash_here");
+fn illegal() {
+    // SAFETY: none: this is a deliberate fault. `unimp` is illegal by definition.
+    unsafe { core::arch::asm!("unimp") };
+}
+
+crash_kind!(claim 3, harts 1, "-", float, "illegal instruction", "kinds::float,crash::crash_here");
+fn float() {
+    // SAFETY: none: this is a deliberate fault. FS is off, so the instruction traps.
+    unsafe {
+        core::arch::asm!(".option push", ".option arch, +d", "fmv.d.x f0, zero", ".option pop")
+    };
+}
+
+crash_kind!(claim 8, harts 1, "-", bootstack, "stack overflow in the stack of CPU", "kinds::overflow,kinds::bootstack,crash::crash_here");
+fn bootstack() {
+    black_box(overflow(black_box(1)));
+}
+
+crash_kind!(claim 8, harts 2, "fixed", hartstack, "stack overflow in the stack of CPU 1", "kinds::overflow,hartstack::overflow_there,hart::other_hart_main");
+fn hartstack() {
+    fn overflow_there(_: usize) {
+        black_box(overflow(black_box(1)));
+    }
+    on_cpu_1(overflow_there);
+}
+
+/// Recurses until the stack is full.
+#[inline(never)]
+fn overflow(depth: usize) -> usize {
+    if depth == 0 {
+        return 0;
+    }
+    black_box(overflow(black_box(depth + 1))) + 1
+}
+
+crash_kind!(claim 8, harts 1, "-", bootframe, "stack overflow in the stack of CPU", "kinds::overflow_by_large_frames,kinds::bootframe,crash::crash_here");
+fn bootframe() {
+    black_box(overflow_by_large_frames(black_box(1)));
+}
+
+/// Recurses with a frame almost as large as the build allows.
+#[inline(never)]
+fn overflow_by_large_frames(depth: usize) -> usize {
+    let mut frame = [MaybeUninit::<usize>::uninit(); 480];
+    black_box(&mut frame);
+    if depth == 0 {
+        return 0;
+    }
+    black_box(overflow_by_large_frames(black_box(depth + 1))) + 1
+}
+
+crash_kind!(claim 8, harts 2, "fixed", hartframe, "stack overflow in the stack of CPU 1", "kinds::large_frame,hartframe::overflow_there,hart::other_hart_main");
+fn hartframe() {
+    fn overflow_there(_: usize) {
+        large_frame();
+        black_box(());
+    }
+    on_cpu_1(overflow_there);
+}
+
+/// Has a frame of 60 KiB, which no compiled function here may have, and touches only its low end.
+#[unsafe(naked)]
+extern "C" fn large_frame() {
+    naked_asm!(
+        "mv t2, sp",
+        "li t0, 60 * 1024",
+        "sub t1, sp, t0",
+        "mv sp, t1",
+        "sd zero, (sp)",
+        "mv sp, t2",
+        "ret"
+    )
+}
+
+crash_kind!(claim 8, harts 1, "cut", emergencystack, "in the gap below the emergency stack", "kinds::overflow");
+fn emergencystack() {
+    let masked = interrupts::mask();
+    let emergency = masked.hart().stack(StackKind::Emergency);
+    masked.hart().settle_on_emergency_stack(emergency.start);
+    // SAFETY: none: this is a deliberate fault. Nothing comes back.
+    unsafe {
+        asm!("mv sp, {top}", "mv a0, sp", "call {overflow}", top = in(reg) emergency.end, overflow = sym overflow_from, options(noreturn))
+    }
+}
+
+extern "C" fn overflow_from(depth: usize) {
+    black_box(overflow(depth));
+}
+
+crash_kind!(claim 8, harts 1, "-", wildstack, "wild stack pointer: sp 0x1000, near null", "kinds::set_wild_stack_pointer,kinds::wildstack,crash::crash_here");
+fn wildstack() {
+    set_wild_stack_pointer();
+    black_box(());
+}
+
+#[unsafe(naked)]
+extern "C" fn set_wild_stack_pointer() {
+    naked_asm!("li sp, 0x1000", "sd zero, (sp)", "ret")
+}
+
+/// Runs `function` there; it does not come back.
+fn on_cpu_1(function: fn(usize)) -> ! {
+    let error = hart::call(CpuNumber(1), function, 0);
+    exit::fail(Failure::Test, format_args!("CPU 1 did not crash: {error:?}"))
+}
+
+crash_kind!(claim 9, harts 1, "-", jumptozero, "execution of 0x0, near null", "kinds::jumptozero,crash::crash_here");
+fn jumptozero() {
+    // SAFETY: none: this is a deliberate fault.
+    unsafe { asm!("jalr ra, (zero)", clobber_abi("C")) };
+}
+
+crash_kind!(claim 9, harts 1, "-", wildreturn, "execution of 0x123456788, not mapped", "crash::crash_here");
+fn wildreturn() {
+    return_to_nowhere();
+    black_box(());
+}
+
+#[unsafe(naked)]
+extern "C" fn return_to_nowhere() {
+    naked_asm!("li ra, 0x123456788", "ret")
+}
+
+crash_kind!(claim 9, harts 2, "fixed", handlerfault, "read of 0xffffffff801ff000, not mapped", "handlerfault::fault,trap::handle,trap_vector,kinds::spin,kinds::handlerfault");
+fn handlerfault() {
+    fn fault(_: usize) {
+        pagefault();
+    }
+    fn ask(_: usize) {
+        let error = hart::call(CpuNumber(0), fault, 0);
+        exit::fail(Failure::Test, format_args!("CPU 0 did not crash: {error:?}"))
+    }
+    let error = hart::call_while(CpuNumber(1), ask, 0, spin);
+    exit::fail(Failure::Test, format_args!("nothing interrupted: {error:?}"))
+}
+
+/// Is interrupted.
+#[inline(never)]
+fn spin() {
+    interrupts::enable();
+    while black_box(true) {
+        core::hint::spin_loop();
+    }
+}
+
+crash_kind!(claim 21, harts 2, "fixed", latepass, "panic: CPU 0 is about to pass", "kinds::latepass,hart::other_hart_main");
+fn latepass() {
+    /// As text, what gives CPU 0 the time to pass: its report has begun.
+    struct Report;
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    impl fmt::Display for Report {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            BEGUN.store(true, Ordering::Relaxed);
+            while hart::HARTS[0].stop.get().how != How::AtItsOwnEnd {
+                core::hint::spin_loop();
+            }
+            f.write_str("CPU 0 is about to pass")
+        }
+    }
+    let _ = hart::call_while(
+        CpuNumber(1),
+        |_| panic!("{Report}"),
+        0,
+        || {
+            // Does not look whether it should stop: the report lists it as not answering.
+            while !BEGUN.load(Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+            exit::pass(format_args!(""))
+        },
+    );
+}
+
+crash_kind!(claim 9, harts 1, "fixed", lockedpanic, "panic: with the console locked", "kinds::lockedpanic,crash::crash_here");
+fn lockedpanic() {
+    let _line = console::LINE.lock();
+    panic!("with the console locked");
+}
+
+crash_kind!(claim 10, harts 1, "-", doublefault, "a fault in the report of a crash", "-");
+fn doublefault() {
+    struct Faulty;
+    impl fmt::Display for Faulty {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            pagefault();
+            Ok(())
+        }
+    }
+    panic!("{Faulty}");
+}
+
+crash_kind!(claim 10, harts 1, "-", triplefault, "the report of a crash failed twice", "-");
+fn triplefault() {
+    struct Faulty;
+    impl fmt::Display for Faulty {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("{Faulty}");
+        }
+    }
+    panic!("{Faulty}");
+}
+
+crash_kind!(claim 40, harts 1, "-", doublefree, "is free already", "kinds::doublefree,crash::crash_here");
+fn doublefree() {
+    let layout = Layout::new::<[u64; 8]>();
+    // SAFETY: the layout has a size.
+    let block = black_box(unsafe { alloc::alloc::alloc(layout) });
+    // SAFETY: the block was just allocated.
+    unsafe { alloc::alloc::dealloc(black_box(block), layout) };
+    // SAFETY: none: this is a deliberate fault, and the heap refuses it.
+    unsafe { alloc::alloc::dealloc(black_box(block), layout) };
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 27, harts 1, "-", useafterfree, "was written after it was freed", "kinds::useafterfree,crash::crash_here");
+#[cfg(feature = "checked")]
+fn useafterfree() {
+    let freed = frame::allocate().expect("there is memory");
+    frame::free(freed).expect("it was just allocated");
+    let address = vm::direct(freed.address()) + 2048;
+    // SAFETY: none: this is a deliberate fault, into memory that is free.
+    let written = unsafe { probe::write(address, 1) };
+    assert_eq!(written, Ok(()));
+    // Whoever gets the frame finds out.
+    while frame::allocate().is_some() {}
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 27, harts 1, "-", freedpointer, "the pattern of freed memory", "kinds::freedpointer,crash::crash_here");
+#[cfg(feature = "checked")]
+fn freedpointer() {
+    let layout = Layout::new::<[usize; 8]>();
+    let block = black_box(heap::allocate(layout).expect("there is memory"));
+    heap::free(block, layout).expect("it was just allocated");
+    let pointer = probe::read(block).expect("the heap's pages stay mapped") as usize;
+    // SAFETY: none: this is a deliberate fault.
+    black_box(unsafe { core::ptr::read_volatile(core::ptr::without_provenance::<u8>(pointer)) });
+}
+
+crash_kind!(claim 11, harts 1, "hang,fixed", hang, "this boot never ends", "kinds::hang,crash::crash_here");
+fn hang() {
+    println!("this boot never ends");
+    while black_box(true) {
+        core::hint::spin_loop();
+    }
+}

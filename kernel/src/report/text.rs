@@ -1,0 +1,92 @@
+//! A crash as people read it.
+
+use core::fmt::{self, Write};
+
+use super::crash::{Crash, REGISTERS, What};
+use crate::backtrace::{Folded, Step};
+use crate::console::{self, Unlocked};
+use crate::hart;
+use crate::symbols;
+use crate::trap::TrapFrame;
+
+/// Lines of a backtrace at the most.
+const BACKTRACE_LINES: usize = 32;
+
+/// Writes the report.
+pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
+    // Unlocked's writes do not fail, here and below.
+    let _ = writeln!(out, "crash on {}: {}", crash.hart, crash.what);
+    if let What::Trap { cause, status, .. } = &crash.what {
+        let _ = write!(out, "  at           {}", Named(Step::At(crash.pc)));
+        if let Some(instruction) = crash.instruction() {
+            let _ = write!(out, ", instruction {instruction}");
+        }
+        let ra = crash.registers[TrapFrame::RA];
+        let _ = match ra == crash.pc {
+            true => writeln!(out, "\n  returned to  {ra:#x}, the address in ra"),
+            false => writeln!(out, "\n  called from  {}", Named(Step::ReturnTo(ra))),
+        };
+        let (name, code, value) = (cause.name(), cause.code, cause.value);
+        let _ = writeln!(
+            out,
+            "  cause        {name}: scause {code:#x}, stval {value:#x}, sstatus {status:#x}"
+        );
+    }
+    registers(out, crash.registers);
+    harts(out);
+    if console::LINE.is_locked() {
+        let _ = writeln!(out, "locks:\n  the console's is held");
+    }
+    backtrace(out, crash.steps());
+}
+
+fn registers(out: &mut Unlocked, registers: &[usize; 32]) {
+    let _ = writeln!(out, "registers:");
+    for (number, name) in REGISTERS.iter().enumerate().skip(1) {
+        let _ = write!(out, "  {name:>3} {:016x}", registers[number]);
+        if number % 4 == 0 || number == 31 {
+            let _ = writeln!(out);
+        }
+    }
+}
+
+/// What every hart was doing, if there are several.
+fn harts(out: &mut Unlocked) {
+    if hart::all().count() == 1 {
+        return;
+    }
+    let _ = writeln!(out, "harts:");
+    for hart in hart::all() {
+        let stop = hart.stop.get();
+        let _ = write!(out, "  {hart} {}", stop.how.words());
+        if let Some(step) = stop.at {
+            let _ = write!(out, " at {}", Named(step));
+        }
+        let _ = writeln!(out);
+    }
+}
+
+/// A line a step; a step that repeats is counted instead.
+fn backtrace(out: &mut Unlocked, steps: impl Iterator<Item = Step>) {
+    let _ = writeln!(out, "backtrace:");
+    for (number, (step, repeated)) in Folded::new(steps).enumerate() {
+        if number == BACKTRACE_LINES {
+            let _ = writeln!(out, "  and so on");
+            return;
+        }
+        let _ = writeln!(out, "  {number:>2} {}", Named(step));
+        if repeated > 0 {
+            let _ = writeln!(out, "     same frame repeated {repeated} more times");
+        }
+    }
+}
+
+/// A code address and the function it lies in.
+struct Named(Step);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0.address())?;
+        symbols::of(self.0).map_or(Ok(()), |location| write!(f, " {location}"))
+    }
+}
