@@ -53,7 +53,7 @@ pub struct Case {
 /// The cases of an image in a lane: each self-test, each crash, and the suite if there is a test at all.
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
     let (fit, unfit): (Vec<_>, Vec<_>) =
-        manifest.tests.iter().partition(|test| lane.fits(&test.entry));
+        manifest.tests.iter().partition(|test| !lane.crashes_only && lane.fits(&test.entry));
     let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
     // The kernel can tell that it has too few harts, but not that nobody counts instructions.
     let unfit_for_harts = unfit.iter().all(|test| test.entry.harts > lane.harts);
@@ -125,7 +125,8 @@ impl Case {
         report::Expected {
             cpu: (!several).then_some(cpu),
             harts: self.lane.harts,
-            locked: options == "locked",
+            locked: options == "locked" || crash.kind == "lockedpanic",
+            stopped: self.lane.icount && !flags.fixed,
             whole: !flags.cut,
         }
     }
@@ -138,6 +139,11 @@ impl Case {
         };
         let (subject, lane) = (self.subject.name(), self.lane.name);
         format!("cargo run -- test --exact {subject} --lane {lane}{build}")
+    }
+
+    /// Whether it is a crash that the kernel reports.
+    pub fn ends_in_a_report(&self) -> bool {
+        matches!(&self.subject, Subject::Crash { crash, .. } if !crash.entry.flags.hang)
     }
 
     /// What the kernel says just before it hangs on purpose; none if it must come to an end.

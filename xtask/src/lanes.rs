@@ -17,6 +17,9 @@ pub struct Lane {
     pub harts: u32,
     /// Whether QEMU counts instructions, one nanosecond each, so that the same boot is the same run.
     pub icount: bool,
+    /// Whether it is for crashes alone: harts that take turns in slices of millions of instructions, as QEMU gives them where no
+    /// timer is armed, would take minutes for tests in which harts answer each other often.
+    pub crashes_only: bool,
     /// What it is for.
     pub about: &'static str,
 }
@@ -27,19 +30,29 @@ pub const LANES: &[Lane] = &[
         name: "icount",
         harts: 1,
         icount: true,
+        crashes_only: false,
         about: "1 hart, instructions counted: every run is the same",
     },
     Lane {
         name: "tcg",
         harts: 1,
         icount: false,
+        crashes_only: false,
         about: "1 hart, interrupts wherever the host's clock puts them",
     },
     Lane {
         name: "smp",
         harts: 4,
         icount: false,
+        crashes_only: false,
         about: "4 harts, each a thread of the host: true parallelism",
+    },
+    Lane {
+        name: "turns",
+        harts: 4,
+        icount: true,
+        crashes_only: true,
+        about: "4 harts that take turns, instructions counted: every run is the same",
     },
 ];
 
@@ -70,7 +83,7 @@ impl Lane {
 pub struct Selection(pub Vec<&'static Lane>);
 
 /// The values of `--lane`, for a help text.
-pub const VALUES: &str = "icount|tcg|smp|all";
+pub const VALUES: &str = "icount|tcg|smp|turns|all";
 
 impl std::str::FromStr for Selection {
     type Err = String;
@@ -103,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_test_runs_only_where_it_has_what_it_needs() {
-        assert_eq!(lanes_for(&entry(1, "-")), ["icount", "tcg", "smp"]);
-        assert_eq!(lanes_for(&entry(2, "-")), ["smp"]);
-        assert_eq!(lanes_for(&entry(1, "icount")), ["icount"]);
+        assert_eq!(lanes_for(&entry(1, "-")), ["icount", "tcg", "smp", "turns"]);
+        assert_eq!(lanes_for(&entry(2, "-")), ["smp", "turns"]);
+        assert_eq!(lanes_for(&entry(1, "icount")), ["icount", "turns"]);
         assert!(lanes_for(&entry(5, "-")).is_empty());
     }
 

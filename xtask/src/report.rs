@@ -80,6 +80,8 @@ pub struct Expected {
     pub harts: u32,
     /// Whether the console's lock is held.
     pub locked: bool,
+    /// Whether every hart must have stopped: where no host's load can keep one from answering.
+    pub stopped: bool,
     /// Whether the backtrace must reach the entry.
     pub whole: bool,
 }
@@ -140,6 +142,19 @@ impl Report {
             !expected.locked || self.locks.iter().any(|lock| lock == "console"),
             "the console's lock is held, and the report does not say so".to_owned(),
         );
+        let deaf: Vec<u64> = self
+            .harts
+            .iter()
+            .filter(|hart| hart.state == "not answering")
+            .map(|hart| hart.hart)
+            .collect();
+        demand(
+            !expected.stopped || deaf.is_empty(),
+            format!("the harts {deaf:?} did not answer, though nothing kept them"),
+        );
+        let is_zero = |name: &str| self.registers.get(name).is_none_or(|value| value == "0x0");
+        let zeros: Vec<_> = ["sp", "tp"].into_iter().filter(|name| is_zero(name)).collect();
+        demand(zeros.is_empty(), format!("the registers {zeros:?} are zero"));
         if let (Kind::Trap, Some(top)) = (self.kind, top) {
             let first = self.backtrace.iter().find_map(|step| step.at.symbol.as_deref());
             demand(
@@ -175,12 +190,14 @@ mod tests {
         \"repeated\":0},{\"at\":{\"address\":\"0x4\",\"symbol\":\"boot_hart_main\",\"offset\":1},\"repeated\":0}]}";
 
     fn expected() -> Expected {
-        Expected { cpu: Some(0), harts: 1, locked: false, whole: true }
+        Expected { cpu: Some(0), harts: 1, locked: false, stopped: true, whole: true }
     }
 
     fn whole() -> Report {
         let mut report = Report::find(&["hello", LINE]).unwrap();
-        report.registers = (1..32).map(|number| (format!("x{number}"), "0x0".to_owned())).collect();
+        let others = (1..30).map(|number| format!("a{number}"));
+        let names = others.chain(["sp".to_owned(), "tp".to_owned()]);
+        report.registers = names.map(|name| (name, "0x8".to_owned())).collect();
         report
     }
 
@@ -208,6 +225,15 @@ mod tests {
         one(|report, _| report.sentence.clear(), "the verdict `bang`");
         one(|_, expected| expected.cpu = Some(1), "CPU 0 reports, where 1 should");
         one(|report, _| drop(report.registers.pop_first()), "30 registers");
+        let clear = |report: &mut Report, _: &mut Expected| {
+            report.registers.insert("sp".to_owned(), "0x0".to_owned());
+        };
+        one(clear, "[\"sp\"] are zero");
+        let deafen = |report: &mut Report, expected: &mut Expected| {
+            expected.harts = 2;
+            report.harts.push(Hart { hart: 0, cpu: 1, state: "not answering".to_owned() });
+        };
+        one(deafen, "the harts [0] did not answer");
         one(|_, expected| expected.harts = 2, "the CPUs [0], where 2 are up");
         one(|report, _| report.harts[0].state.clear(), "the harts []");
         one(|_, expected| expected.locked = true, "the console's lock");

@@ -31,11 +31,12 @@ use crate::test::image_with_manifest;
 #[command(after_help = "Examples:
   cargo run -- soak                                      all self-tests in one boot with 4 harts, 100 times
   cargo run -- soak --boots 1000 --load 4 mailbox        the tests with `mailbox` in their name, on a busy host
-  cargo run -- soak --boots 300 --crash panic --load 8   a crash and its exit code")]
+  cargo run -- soak --boots 300 --crash panic --load 8   a crash, its report and its exit code
+  cargo run -- soak --boots 300 --crash all --load 8     every crash in turn")]
 pub struct Arguments {
     /// Only the self-tests with this text in their name, all of them in one boot
     pub filter: Option<String>,
-    /// A deliberate crash instead of self-tests
+    /// A deliberate crash instead of self-tests, or `all` of them in turn
     #[arg(long, value_name = "KIND", conflicts_with = "filter")]
     pub crash: Option<String>,
     /// How many boots
@@ -47,8 +48,8 @@ pub struct Arguments {
     /// How many busy threads compete with the boots for the host's processors
     #[arg(long, value_name = "L", default_value_t = 0)]
     pub load: usize,
-    /// The lane: icount (1 hart, every run the same), tcg (1 hart) or smp (4 harts)
-    #[arg(long, value_name = "icount|tcg|smp", default_value = "smp", value_parser = parse_lane)]
+    /// The lane: icount (1 hart, every run the same), tcg (1 hart), smp (4 harts) or turns (4 harts, every run the same)
+    #[arg(long, value_name = "icount|tcg|smp|turns", default_value = "smp", value_parser = parse_lane)]
     pub lane: &'static Lane,
     /// Which build of the kernel
     #[arg(long, value_enum, default_value_t = Profile::Checked)]
@@ -59,7 +60,7 @@ pub struct Arguments {
 }
 
 fn parse_lane(name: &str) -> Result<&'static Lane, String> {
-    Lane::named(name).ok_or_else(|| "one of icount|tcg|smp belongs here".to_owned())
+    Lane::named(name).ok_or_else(|| "one of icount|tcg|smp|turns belongs here".to_owned())
 }
 
 /// Boots, and says how often it failed. The exit code is 1 if it ever did.
@@ -69,8 +70,12 @@ fn parse_lane(name: &str) -> Result<&'static Lane, String> {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let (image, manifest) = image_with_manifest(&environment, arguments.profile)?;
-    let case = select(&manifest, arguments)?;
-    let directory = environment::target_dir().join("soak").join(case.name().replace("::", "."));
+    let cases = select(&manifest, arguments)?;
+    let name = match &cases[..] {
+        [case] => case.name(),
+        _ => format!("{}::crash::{ALL}", arguments.lane.name),
+    };
+    let directory = environment::target_dir().join("soak").join(name.replace("::", "."));
     clear(&directory)?;
 
     let jobs = arguments.jobs.unwrap_or_else(pool::default_jobs);
@@ -83,8 +88,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         pool::as_completed(
             jobs,
             &boots,
-            |_, boot| -> anyhow::Result<(Run, Option<PathBuf>)> {
-                let run = case.run(&environment, &image)?;
+            |index, boot| -> anyhow::Result<(Run, Option<PathBuf>)> {
+                let run = cases[index % cases.len()].run(&environment, &image)?;
                 let log = if run.passed() {
                     None
                 } else {
@@ -113,7 +118,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&tally.summary())?);
     } else {
         let (boots, jobs, load) = (boots.len(), jobs, arguments.load);
-        println!("{}: {boots} boots, {jobs} at once, {load} busy threads beside them", case.name());
+        println!("{name}: {boots} boots, {jobs} at once, {load} busy threads beside them");
         print!("{tally}");
         println!("again     {}", again(arguments));
     }
@@ -142,40 +147,45 @@ fn again(arguments: &Arguments) -> String {
     command
 }
 
-/// The one case that is repeated.
-fn select(manifest: &Manifest, arguments: &Arguments) -> anyhow::Result<Case> {
+/// The value of `--crash` for all of them.
+const ALL: &str = "all";
+
+/// The case that is repeated, or those that take turns.
+fn select(manifest: &Manifest, arguments: &Arguments) -> anyhow::Result<Vec<Case>> {
     let mut all = cases(manifest, arguments.lane, arguments.profile);
     let lane = arguments.lane.name;
     if let Some(kind) = &arguments.crash {
         let name = format!("crash::{kind}");
-        all.retain(|case| case.subject.name() == name);
-        let known = manifest.crashes.iter().map(|crash| &*crash.kind);
-        return all.pop().ok_or_else(|| {
-            let known = known.collect::<Vec<_>>().join(", ");
-            Usage(format!("no crash `{kind}` in the lane {lane}; there are: {known}")).into()
-        });
+        all.retain(|case| case.subject.name() == name || (kind == ALL && case.ends_in_a_report()));
+        if all.is_empty() {
+            let known: Vec<_> = manifest.crashes.iter().map(|crash| &*crash.kind).collect();
+            let known = known.join(", ");
+            let what = format!("no crash `{kind}` in the lane {lane}; there are: {known}");
+            return Err(Usage(what).into());
+        }
+        return Ok(all);
     }
     let suite =
         all.pop().ok_or_else(|| anyhow::anyhow!("the image holds no test for the lane {lane}"))?;
     let Some(filter) = &arguments.filter else {
-        return Ok(suite);
+        return Ok(vec![suite]);
     };
     let tests = all.into_iter().filter(|case| matches!(case.subject, Subject::Test { .. }));
-    let mut matching: Vec<Case> =
+    let matching: Vec<Case> =
         tests.filter(|case| case.subject.name().contains(filter.as_str())).collect();
     match matching.len() {
         0 => {
             let what = format!("no test has `{filter}` in its name in the lane {lane}");
             Err(Usage(what).into())
         }
-        1 => Ok(matching.remove(0)),
-        _ => Ok(Case {
+        1 => Ok(matching),
+        _ => Ok(vec![Case {
             subject: Subject::Suite {
                 names: matching.iter().map(|case| case.subject.name()).collect(),
                 all_but: None,
             },
             ..suite
-        }),
+        }]),
     }
 }
 
@@ -298,12 +308,12 @@ mod tests {
     }
 
     fn append(words: &[&str]) -> String {
-        let case = select(&manifest(), &arguments(words)).unwrap();
+        let case = select(&manifest(), &arguments(words)).unwrap().remove(0);
         case.boot(Path::new("kernel")).append
     }
 
     fn tally(results: &[(u32, &str, Exit)]) -> Tally {
-        let case = select(&manifest(), &arguments(&["a::b"])).unwrap();
+        let case = select(&manifest(), &arguments(&["a::b"])).unwrap().remove(0);
         let mut tally = Tally::default();
         for (boot, output, exit) in results {
             let outcome = Outcome {
@@ -328,6 +338,12 @@ mod tests {
 
     fn hang() -> Exit {
         Exit::TimedOut { diagnosis: String::new() }
+    }
+
+    #[test]
+    fn all_crashes_take_turns() {
+        let cases = select(&manifest(), &arguments(&["--crash", "all"])).unwrap();
+        assert!(cases.len() > 1 && cases.iter().all(Case::ends_in_a_report), "{cases:?}");
     }
 
     #[test]

@@ -633,7 +633,13 @@ mod tests {
     #[test]
     fn a_crash_whose_report_lacks_what_programs_read_is_wrong() {
         let Expectation::Crash { sentence, frames, .. } = crash() else { unreachable!() };
-        let report = Some(report::Expected { cpu: None, harts: 1, locked: false, whole: true });
+        let report = Some(report::Expected {
+            cpu: None,
+            harts: 1,
+            locked: false,
+            stopped: true,
+            whole: true,
+        });
         let expectation = Expectation::Crash { sentence, frames, report };
         assert_wrong(&verdict(CRASH, 3, &expectation), "no report for programs");
     }

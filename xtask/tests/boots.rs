@@ -138,6 +138,27 @@ fn a_machine_without_uart_and_exit_device_boots_on_the_firmware_s_console() {
 }
 
 #[test]
+fn harts_that_answer_are_shown_where_they_stopped_and_one_that_does_not_is_listed() {
+    let harts = 3;
+    let outcome = run(&Boot { harts, append: "crash=deafhart".to_owned(), ..boot() });
+    has(&outcome, "hart 0 (CPU 0) reports this");
+    has(&outcome, "hart 1 (CPU 1) not answering");
+    has(&outcome, "hart 2 (CPU 2) waiting at 0x");
+    assert_eq!(code(&outcome), 3);
+}
+
+#[test]
+fn of_two_crashes_one_is_reported_and_the_other_hart_is_shown() {
+    let append = "crash=panic,cpu=1,together".to_owned();
+    let outcome = run(&Boot { harts: 2, append, ..boot() });
+    let reports = lines(&outcome).iter().filter(|line| line.starts_with("crash on ")).count();
+    assert_eq!(reports, 1, "{}", outcome.output);
+    let others = ["crashed too at", "stopped at", "waiting at", "not answering"];
+    assert!(others.iter().any(|other| outcome.output.contains(other)), "{}", outcome.output);
+    assert_eq!(code(&outcome), 3);
+}
+
+#[test]
 fn a_crash_s_exit_code_is_the_crash_s_on_a_busy_host_every_time() {
     let _load = Load::start(4);
     let boot = Boot { append: "crash=panic".to_owned(), ..boot() };

@@ -165,13 +165,13 @@ fn on_cpu_1(function: fn(usize)) -> ! {
     exit::fail(Failure::Test, format_args!("CPU 1 did not crash: {error:?}"))
 }
 
-crash_kind!(claim 9, harts 1, "-", jumptozero, "execution of 0x0, near null", "kinds::jumptozero,crash::crash_here");
+crash_kind!(claim 44, harts 1, "-", jumptozero, "execution of 0x0, near null", "kinds::jumptozero,crash::crash_here");
 fn jumptozero() {
     // SAFETY: none: this is a deliberate fault.
     unsafe { asm!("jalr ra, (zero)", clobber_abi("C")) };
 }
 
-crash_kind!(claim 9, harts 1, "-", wildreturn, "execution of 0x123456788, not mapped", "crash::crash_here");
+crash_kind!(claim 44, harts 1, "-", wildreturn, "execution of 0x123456788, not mapped", "crash::crash_here");
 fn wildreturn() {
     return_to_nowhere();
     black_box(());
@@ -182,7 +182,7 @@ extern "C" fn return_to_nowhere() {
     naked_asm!("li ra, 0x123456788", "ret")
 }
 
-crash_kind!(claim 9, harts 2, "fixed", handlerfault, "read of 0xffffffff801ff000, not mapped", "handlerfault::fault,trap::handle,trap_vector,kinds::spin,kinds::handlerfault");
+crash_kind!(claim 44, harts 2, "fixed", handlerfault, "read of 0xffffffff801ff000, not mapped", "handlerfault::fault,trap::handle,trap_vector,kinds::spin,kinds::handlerfault");
 fn handlerfault() {
     fn fault(_: usize) {
         pagefault();
@@ -202,6 +202,29 @@ fn spin() {
     while black_box(true) {
         core::hint::spin_loop();
     }
+}
+
+crash_kind!(claim 46, harts 1, "-", manylines, "panic: one two  three", "kinds::manylines,crash::crash_here");
+fn manylines() {
+    panic!("one\ntwo\r\nthree");
+}
+
+crash_kind!(claim 45, harts 2, "fixed", deafhart, "panic: CPU 1 does not answer", "kinds::deafhart,crash::crash_here");
+fn deafhart() {
+    static DEAF: AtomicBool = AtomicBool::new(false);
+    /// Spins with interrupts off.
+    fn be_deaf(_: usize) {
+        DEAF.store(true, Ordering::Relaxed);
+        while black_box(true) {
+            core::hint::spin_loop();
+        }
+    }
+    let _ = hart::call_while(CpuNumber(1), be_deaf, 0, || {
+        while !DEAF.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+        }
+        panic!("CPU 1 does not answer");
+    });
 }
 
 crash_kind!(claim 21, harts 2, "fixed", latepass, "panic: CPU 0 is about to pass", "kinds::latepass,hart::other_hart_main");

@@ -131,12 +131,7 @@ fn the_trap_return_has_an_instruction_that_breaks_reservations() -> Outcome {
     // QEMU breaks reservations at every trap by itself, so the instruction's effect cannot be seen there.
     const STORE_CONDITIONAL: u32 = 0b00011 << 27 | 2 << 15 | 3 << 12 | 0x2f; // sc.d zero, zero, (sp)
     const RETURN: u32 = 0x1020_0073; // sret
-    let Some(vector) = symbols::by_name("kernel::trap::trap_vector") else {
-        return Err(Ended::Skipped("the image has no symbols"));
-    };
-    let words = (0..vector.size as usize)
-        .step_by(2)
-        .map(|offset| probe::read(vector.address as usize + offset).map_or(0, |word| word as u32));
+    let words = vector()?;
     let mut broken = false;
     let mut returns = 0;
     for word in words {
@@ -148,4 +143,41 @@ fn the_trap_return_has_an_instruction_that_breaks_reservations() -> Outcome {
     }
     ensure_eq!(returns, 1);
     Ok(())
+}
+
+self_test!(claim 47, the_trap_return_never_writes_tp);
+fn the_trap_return_never_writes_tp() -> Outcome {
+    const TP: u32 = 4;
+    let writes_tp = |word: u32| match (word & 3, word & 0x7f) {
+        // Stores and branches have no destination (unprivileged spec 2.2).
+        (3, 0x23 | 0x63) => false,
+        (3, _) => word >> 7 & 31 == TP,
+        // c.addi, c.li, c.lui, c.slli, c.ldsp, c.mv and c.add have theirs in the same bits; the others are of x8 to x15.
+        (2, _) => word >> 13 & 7 != 7 && word >> 7 & 31 == TP,
+        (1, _) => word >> 13 & 7 < 4 && word >> 7 & 31 == TP,
+        _ => false,
+    };
+    let mut instructions = 0;
+    let mut skip = false;
+    for word in vector()? {
+        // Only where an instruction begins: the second half of a long one may look like anything.
+        if core::mem::take(&mut skip) {
+            continue;
+        }
+        skip = word & 3 == 3;
+        instructions += 1;
+        ensure!(!writes_tp(word), "instruction {instructions} of the vector, {word:#x}, writes tp");
+    }
+    ensure!(instructions > 70, "the vector has {instructions} instructions");
+    Ok(())
+}
+
+/// What lies at every second byte of the trap vector, as four bytes.
+fn vector() -> Result<impl Iterator<Item = u32>, Ended> {
+    let Some(vector) = symbols::by_name("kernel::trap::trap_vector") else {
+        return Err(Ended::Skipped("the image has no symbols"));
+    };
+    let start = vector.address as usize;
+    let word = move |offset| probe::read(start + offset).map_or(0, |word| word as u32);
+    Ok((0..vector.size as usize).step_by(2).map(word))
 }

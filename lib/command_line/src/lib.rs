@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_crash_with_an_unknown_option_is_reported_and_does_not_happen() {
         for option in ["cpu=", "cpu=x", "cpu=-1", "lock"] {
-            let line = format!("crash=panic,{option}");
+            let line = ["crash=panic", option].join(",");
             let parsed = CommandLine::parse(&line);
             assert_eq!(parsed.problems[..], [Problem::CrashOption(option)]);
             assert_eq!(parsed.job, Job::Demo);

@@ -268,7 +268,7 @@ fn parse_lanes(value: &str, killer: &Killer) -> Result<Vec<&'static Lane>, Probl
         .split(',')
         .map(|name| {
             Lane::named(name.trim())
-                .ok_or_else(|| wrong("icount, tcg or smp, or some of them with commas,"))
+                .ok_or_else(|| wrong("icount, tcg, smp or turns, or some of them with commas,"))
         })
         .collect()
 }
