@@ -1,0 +1,78 @@
+//! What a thread holds for the scheduler.
+
+use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A thread, by a handle as small as a word.
+pub trait Thread: Copy + Eq {
+    /// What it holds for the scheduler.
+    fn node(&self) -> &Node;
+
+    /// The handle as a word that is not 0.
+    fn to_word(self) -> usize;
+
+    /// The handle again. Called with words from [`to_word`](Thread::to_word) alone, while the thread is in a queue.
+    fn from_word(word: usize) -> Self;
+}
+
+/// What a thread holds for the scheduler.
+pub struct Node {
+    /// The next in the queue it is in, as a word; 0 for none. Under that queue's lock.
+    pub(crate) next: AtomicUsize,
+    /// Whether it runs, or its registers are not all saved yet.
+    on_cpu: AtomicBool,
+    /// The hart it runs on, ran on last, or is to begin on.
+    home: AtomicUsize,
+    /// Whether it must stay there.
+    pinned: AtomicBool,
+}
+
+impl Node {
+    /// Of a thread that has not begun.
+    pub const fn new() -> Node {
+        Node {
+            next: AtomicUsize::new(0),
+            on_cpu: AtomicBool::new(false),
+            home: AtomicUsize::new(0),
+            pinned: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the thread begin on a hart, and stay there if it is pinned. Before it is first queued.
+    pub fn place(&self, cpu: usize, pinned: bool) {
+        self.home.store(cpu, Ordering::Relaxed);
+        self.pinned.store(pinned, Ordering::Relaxed);
+    }
+
+    /// The hart it runs on, ran on last, or is to begin on.
+    pub fn home(&self) -> usize {
+        self.home.load(Ordering::Relaxed)
+    }
+
+    /// Whether it must stay there.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Whether it runs, or its registers are not all saved yet.
+    pub fn is_on_cpu(&self) -> bool {
+        // Acquire pairs with the release in `leave`: who sees it gone sees its registers.
+        self.on_cpu.load(Ordering::Acquire)
+    }
+
+    /// It runs on `cpu` from now on.
+    pub fn enter(&self, cpu: usize) {
+        self.home.store(cpu, Ordering::Relaxed);
+        self.on_cpu.store(true, Ordering::Relaxed);
+    }
+
+    /// It has left its hart: its registers are saved.
+    pub(crate) fn leave(&self) {
+        self.on_cpu.store(false, Ordering::Release);
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}

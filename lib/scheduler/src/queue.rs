@@ -1,0 +1,120 @@
+//! Threads in a row, linked through themselves.
+
+use core::marker::PhantomData;
+
+use crate::Thread;
+use crate::atomic::Ordering;
+
+/// A queue: first in, first out. Needs no memory: each thread holds the link to the next, so it can be in one queue at a time.
+/// Whoever has it as `&mut` has its lock.
+pub struct Queue<T> {
+    /// The first and the last as words; 0 for none.
+    first: usize,
+    last: usize,
+    length: usize,
+    threads: PhantomData<T>,
+}
+
+impl<T> Queue<T> {
+    /// Nobody waits.
+    pub const fn new() -> Self {
+        Queue { first: 0, last: 0, length: 0, threads: PhantomData }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nobody does.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl<T: Thread> Queue<T> {
+    /// Adds a thread that is in no queue, behind all others.
+    pub fn push(&mut self, thread: T) {
+        self.insert_before(thread, |_| false);
+    }
+
+    /// Adds a thread that is in no queue: before the first for which `later` holds, or behind all. Looks at those before it.
+    pub fn insert_before(&mut self, thread: T, later: impl Fn(T) -> bool) {
+        let word = thread.to_word();
+        let mut before = self.last;
+        let mut next = 0;
+        // The common case goes to the end, without a walk.
+        if self.last != 0 && later(T::from_word(self.last)) {
+            before = 0;
+            next = self.first;
+            while !later(T::from_word(next)) {
+                before = next;
+                next = link(T::from_word(next));
+            }
+        }
+        set_link(thread, next);
+        match before {
+            0 => self.first = word,
+            before => set_link(T::from_word(before), word),
+        }
+        if next == 0 {
+            self.last = word;
+        }
+        self.length += 1;
+    }
+
+    /// The first.
+    pub fn first(&self) -> Option<T> {
+        (self.first != 0).then(|| T::from_word(self.first))
+    }
+
+    /// Takes the first.
+    pub fn pop(&mut self) -> Option<T> {
+        let thread = self.first()?;
+        self.first = link(thread);
+        if self.first == 0 {
+            self.last = 0;
+        }
+        self.length -= 1;
+        Some(thread)
+    }
+
+    /// Takes the first for which `wanted` holds. Looks at those before it.
+    pub fn pop_where(&mut self, wanted: impl Fn(T) -> bool) -> Option<T> {
+        let mut before = 0;
+        let mut word = self.first;
+        while word != 0 {
+            let thread = T::from_word(word);
+            let next = link(thread);
+            if wanted(thread) {
+                match before {
+                    0 => self.first = next,
+                    before => set_link(T::from_word(before), next),
+                }
+                if next == 0 {
+                    self.last = before;
+                }
+                self.length -= 1;
+                return Some(thread);
+            }
+            before = word;
+            word = next;
+        }
+        None
+    }
+}
+
+fn link<T: Thread>(thread: T) -> usize {
+    // The queue's lock orders these.
+    thread.node().next.load(Ordering::Relaxed)
+}
+
+fn set_link<T: Thread>(thread: T, next: usize) {
+    thread.node().next.store(next, Ordering::Relaxed);
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,235 @@
+//! Yielding, blocking, waking, stealing and idling.
+
+use crate::atomic::{AtomicUsize, Ordering, fence};
+use crate::{Kernel, Thread};
+
+/// What all harts know of each other. One for all of them.
+pub struct Scheduler {
+    /// Which harts idle, and were not told yet of a thread that they may run: bit n is CPU n.
+    idle: AtomicUsize,
+    /// How many threads are queued on each hart that another may take. Changed under the queue's lock, looked at without.
+    stealable: [AtomicUsize; Scheduler::MAXIMUM_CPUS],
+}
+
+impl Scheduler {
+    /// Harts that there is room for.
+    pub const MAXIMUM_CPUS: usize = 8;
+
+    /// No hart idles yet, and nothing is queued.
+    pub const fn new() -> Self {
+        Scheduler {
+            idle: AtomicUsize::new(0),
+            stealable: [const { AtomicUsize::new(0) }; Self::MAXIMUM_CPUS],
+        }
+    }
+
+    /// Lets the next thread of this hart run, if there is one, and queues the current one behind all others. Returns when that runs
+    /// again. May be called with interrupts on or off, with no lock held.
+    #[inline]
+    pub fn yield_now<K: Kernel>(&self, kernel: &K) {
+        let cpu = kernel.lock_here();
+        let from = kernel.current();
+        let next = kernel.with_queue(cpu, |queue| {
+            let next = queue.pop()?;
+            queue.push(from);
+            Some(next)
+        });
+        let Some(to) = next else { return kernel.unlock(cpu) };
+        if from.node().is_pinned() != to.node().is_pinned() {
+            self.count(cpu, to, usize::wrapping_sub);
+            self.count(cpu, from, usize::wrapping_add);
+            self.tell_an_idle_hart(kernel, from);
+        }
+        self.switch(kernel, from, to);
+    }
+
+    /// Blocks the current thread until another wakes it. `condition` is the lock under which the thread was queued where its waker
+    /// will find it; it is released once nobody can wake the thread too early. It must be the only lock held.
+    pub fn block<K: Kernel, C>(&self, kernel: &K, condition: C) {
+        let cpu = kernel.lock_here();
+        drop(condition);
+        self.leave(kernel, cpu);
+    }
+
+    /// Ends the current thread. Never returns: nothing queues the thread again.
+    pub fn exit<K: Kernel>(&self, kernel: &K) {
+        let cpu = kernel.lock_here();
+        self.leave(kernel, cpu);
+    }
+
+    /// Switches to the next thread, or to idling. The queue lock here is held.
+    fn leave<K: Kernel>(&self, kernel: &K, cpu: usize) {
+        let from = kernel.current();
+        let to = self.pop(kernel, cpu).unwrap_or_else(|| kernel.idle_thread());
+        self.switch(kernel, from, to);
+    }
+
+    fn pop<K: Kernel>(&self, kernel: &K, cpu: usize) -> Option<K::Thread> {
+        let next = kernel.with_queue(cpu, |queue| queue.pop())?;
+        self.count(cpu, next, usize::wrapping_sub);
+        Some(next)
+    }
+
+    /// Counts a thread that was queued or taken. The queue's lock is held.
+    fn count<T: Thread>(&self, cpu: usize, thread: T, change: fn(usize, usize) -> usize) {
+        let count = &self.stealable[cpu];
+        let one = usize::from(!thread.node().is_pinned());
+        count.store(change(count.load(Ordering::Relaxed), one), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn switch<K: Kernel>(&self, kernel: &K, from: K::Thread, to: K::Thread) {
+        to.node().enter(kernel.cpu());
+        kernel.switch(from, to);
+        self.arrive(kernel);
+    }
+
+    /// What a thread does first when it comes onto a hart, the first time as well: the other half of the switch that brought it
+    /// there. Releases the lock that the thread before it took.
+    #[inline]
+    pub fn arrive<K: Kernel>(&self, kernel: &K) {
+        let previous = kernel.previous();
+        let is_ending = kernel.is_ending(previous);
+        previous.node().leave();
+        kernel.unlock(kernel.cpu());
+        if is_ending {
+            kernel.ended(previous);
+        }
+    }
+
+    /// Makes a thread run that is blocked, or has not begun, and is in no queue. May be called with interrupts on or off, and with
+    /// locks held that come before those of run queues.
+    pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
+        let (target, idles) = self.target(thread);
+        kernel.lock(target);
+        kernel.with_queue(target, |queue| queue.push(thread));
+        self.count(target, thread, usize::wrapping_add);
+        let is_elsewhere = target != kernel.cpu();
+        kernel.unlock(target);
+        if is_elsewhere {
+            kernel.interrupt(target);
+        }
+        if !idles {
+            self.tell_an_idle_hart(kernel, thread);
+        }
+    }
+
+    /// Where a thread is queued, and whether that hart idled: where it ran, unless that hart is busy and another idles.
+    fn target<T: Thread>(&self, thread: T) -> (usize, bool) {
+        let node = thread.node();
+        let home = node.home();
+        if self.claim(home) {
+            return (home, true);
+        }
+        if !node.is_pinned()
+            && !node.is_on_cpu()
+            && let Some(idle) = self.claim_any()
+        {
+            return (idle, true);
+        }
+        (home, false)
+    }
+
+    /// Interrupts a hart that idles, if one does: it may take a thread that was queued on a busy one.
+    fn tell_an_idle_hart<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
+        // Between queueing and looking who idles, as between saying so and looking in `rest`: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if !thread.node().is_pinned()
+            && let Some(idle) = self.claim_any()
+        {
+            kernel.interrupt(idle);
+        }
+    }
+
+    /// Whether a hart idles; no longer for others that ask, so that the next thread goes to the next hart.
+    fn claim(&self, cpu: usize) -> bool {
+        let bit = 1 << cpu;
+        self.idle.load(Ordering::Relaxed) & bit != 0
+            && self.idle.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Any hart that idles; as [`claim`](Self::claim).
+    fn claim_any(&self) -> Option<usize> {
+        loop {
+            let idle = self.idle.load(Ordering::Relaxed);
+            if idle == 0 {
+                return None;
+            }
+            let cpu = idle.trailing_zeros() as usize;
+            if self.claim(cpu) {
+                return Some(cpu);
+            }
+        }
+    }
+
+    /// What an idle thread does for ever: runs what there is, and else sleeps until an interrupt. Interrupts are off.
+    pub fn idle<K: Kernel>(&self, kernel: &K) -> ! {
+        loop {
+            self.rest(kernel);
+        }
+    }
+
+    /// One round of [`idle`](Self::idle).
+    pub fn rest<K: Kernel>(&self, kernel: &K) {
+        let cpu = kernel.cpu();
+        if self.run_something(kernel, cpu) {
+            return;
+        }
+        self.idle.fetch_or(1 << cpu, Ordering::Relaxed);
+        // See `tell_an_idle_hart`. What others queue here needs no look: they interrupt this hart, and it does not sleep then.
+        fence(Ordering::SeqCst);
+        if !self.others(kernel, cpu).any(|other| self.stealable(other)) {
+            kernel.wait_for_interrupt();
+        }
+        self.idle.fetch_and(!(1 << cpu), Ordering::Relaxed);
+        kernel.take_interrupts();
+    }
+
+    /// Whether a hart has a thread queued that another may take.
+    fn stealable(&self, cpu: usize) -> bool {
+        self.stealable[cpu].load(Ordering::Relaxed) != 0
+    }
+
+    /// The other harts, the next one first.
+    fn others<K: Kernel>(&self, kernel: &K, cpu: usize) -> impl Iterator<Item = usize> + use<K> {
+        let cpus = kernel.cpus();
+        (1..cpus).map(move |distance| (cpu + distance) % cpus)
+    }
+
+    /// Switches from the idle thread to one that is queued here, or on another hart. False if there is none.
+    fn run_something<K: Kernel>(&self, kernel: &K, cpu: usize) -> bool {
+        kernel.lock(cpu);
+        let next = self.pop(kernel, cpu).or_else(|| self.steal(kernel, cpu));
+        match next {
+            Some(to) => self.switch(kernel, kernel.current(), to),
+            None => kernel.unlock(cpu),
+        }
+        next.is_some()
+    }
+
+    /// Takes a thread from another hart's queue that need not stay there. The queue lock here is held; those of others are tried, not
+    /// waited for: two harts that steal from each other must not wait for each other.
+    fn steal<K: Kernel>(&self, kernel: &K, cpu: usize) -> Option<K::Thread> {
+        for victim in self.others(kernel, cpu).filter(|&other| self.stealable(other)) {
+            if !kernel.try_lock(victim) {
+                continue;
+            }
+            let may_move = |thread: K::Thread| !thread.node().is_pinned();
+            let stolen = kernel.with_queue(victim, |queue| queue.pop_where(may_move));
+            if let Some(stolen) = stolen {
+                self.count(victim, stolen, usize::wrapping_sub);
+            }
+            kernel.unlock(victim);
+            if stolen.is_some() {
+                return stolen;
+            }
+        }
+        None
+    }
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
