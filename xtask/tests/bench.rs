@@ -73,6 +73,9 @@ fn ends(outcome: &Outcome, code: i32, verdict: &str) {
 fn two_boots_give_the_same_output_to_the_last_byte() {
     let Ready { environment, image, measurement } = ready();
     let again = bench::boot(environment, image, &[]).unwrap_or_else(|error| panic!("{error:#}"));
+    let differs = |(one, other): &(&str, &str)| one != other;
+    let difference = measurement.log.lines().zip(again.lines()).find(differs);
+    assert_eq!(difference, None, "the first lines that differ");
     assert_eq!(again, measurement.log);
 }
 

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::alloc::Layout;
 
 use arrayvec::ArrayVec;
-use frames::FrameNumber;
+use frames::{FrameNumber, FreeError};
 
+use super::meter::REPETITIONS;
 use super::{Meter, Outcome, row};
 use crate::{frame, heap};
 
@@ -38,23 +39,26 @@ fn batches(
     if complete { Ok(()) } else { Err(NO_MEMORY) }
 }
 
-fn free(frame: FrameNumber) {
-    frame::free(frame).expect("it was just allocated");
+/// What is freed was just allocated.
+fn freed(result: Result<(), FreeError>) {
+    result.expect("it was just allocated");
 }
 
 row!(frame_alloc);
 fn frame_alloc(meter: &mut Meter) -> Outcome {
-    batches(meter, |meter| meter.time(frame::allocate), |_, frame| free(frame))
+    batches(meter, |meter| meter.time(frame::allocate), |_, frame| freed(frame::free(frame)))
 }
 
 row!(frame_free);
 fn frame_free(meter: &mut Meter) -> Outcome {
-    batches(meter, |_| frame::allocate(), |meter, frame| meter.time(|| free(frame)))
+    let free = |meter: &mut Meter, frame| freed(meter.time(|| frame::free(frame)));
+    batches(meter, |_| frame::allocate(), free)
 }
 
 row!(frame_alloc_zeroed);
 fn frame_alloc_zeroed(meter: &mut Meter) -> Outcome {
-    batches(meter, |meter| meter.time(frame::allocate_zeroed), |_, frame| free(frame))
+    let allocate = |meter: &mut Meter| meter.time(frame::allocate_zeroed);
+    batches(meter, allocate, |_, frame| freed(frame::free(frame)))
 }
 
 row!(frame_bulk_pair);
@@ -64,13 +68,14 @@ fn frame_bulk_pair(meter: &mut Meter) -> Outcome {
     let mut complete = true;
     meter.rounds(BULKS, |meter| {
         for _ in 0..BULK {
-            let (frame, instructions) = meter.count(frame::allocate);
-            held.extend(frame.map(|frame| (frame, instructions)));
+            let (frame, allocating) = meter.count(frame::allocate);
+            held.extend(frame.map(|frame| (frame, allocating)));
         }
         complete &= held.len() == BULK;
-        for (frame, instructions) in held.drain(..) {
-            let ((), more) = meter.count(|| free(frame));
-            meter.add(instructions + more);
+        for (frame, allocating) in held.drain(..) {
+            let (result, freeing) = meter.count(|| frame::free(frame));
+            freed(result);
+            meter.add(allocating + freeing);
         }
     });
     if complete { Ok(()) } else { Err(NO_MEMORY) }
@@ -80,9 +85,15 @@ row!(kmalloc_64_pair);
 fn kmalloc_64_pair(meter: &mut Meter) -> Outcome {
     const LAYOUT: Layout = Layout::new::<[u64; 8]>();
     let mut complete = true;
-    meter.each(|| {
-        let pair = heap::allocate(LAYOUT).map(|block| heap::free(block, LAYOUT));
-        complete &= pair == Ok(Ok(()));
+    meter.rounds(REPETITIONS, |meter| {
+        let (block, allocating) = meter.count(|| heap::allocate(LAYOUT));
+        let Ok(block) = block else {
+            complete = false;
+            return;
+        };
+        let (result, freeing) = meter.count(|| heap::free(block, LAYOUT));
+        result.expect("it was just allocated");
+        meter.add(allocating + freeing);
     });
     if complete { Ok(()) } else { Err(NO_MEMORY) }
 }

@@ -3,15 +3,19 @@
 //! The counter is read before and after each operation by itself, so a loop around it and what keeps its results cost nothing.
 //! What lies between the two reads when there is no operation (one instruction, the second read) is found out the same way, with
 //! an operation that does nothing, and subtracted.
+//!
+//! An operation is compiled into its measurement as into any caller of it: what the compiler makes part of the caller counts
+//! without a call, and what it needs to do only once for all repetitions, such as loading an address, counts not at all.
 
 use core::arch::asm;
 use core::fmt;
+use core::hint::black_box;
 
 use super::Summary;
 use crate::probe::recovery;
 
 /// How often [`Meter::each`] measures.
-const REPETITIONS: usize = 1_000;
+pub const REPETITIONS: usize = 1_000;
 
 /// Counts instructions, and remembers sum and extremes of what it was given.
 #[derive(Clone)]
@@ -64,9 +68,9 @@ impl Meter {
         Ok(Meter { empty: least, ..meter })
     }
 
-    /// Measures an operation again and again: a row of its own.
-    pub fn each(&mut self, mut operation: impl FnMut()) {
-        self.rounds(REPETITIONS, |meter| meter.time(&mut operation));
+    /// Measures an operation again and again: a row of its own. What is done with its results does not count.
+    pub fn each<R>(&mut self, mut operation: impl FnMut() -> R) {
+        self.rounds(REPETITIONS, |meter| _ = black_box(meter.time(&mut operation)));
     }
 
     /// Calls `round` `count` times, and once before that to warm up, of which nothing is remembered.
