@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Meter, Outcome, meter, row};
+use super::{Meter, Outcome, instructions, row};
 
 /// The counter at the entry, which stores it here; 0 where it could not be read.
 #[unsafe(export_name = "instructions_at_entry")]
@@ -14,7 +14,7 @@ static AT_FIRST_JOB: AtomicU64 = AtomicU64::new(0);
 /// Reads the counter now, if the entry could.
 pub fn first_job_begins() {
     if AT_ENTRY.load(Ordering::Relaxed) != 0 {
-        AT_FIRST_JOB.store(meter::instructions(), Ordering::Relaxed);
+        AT_FIRST_JOB.store(instructions(), Ordering::Relaxed);
     }
 }
 

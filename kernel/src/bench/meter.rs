@@ -93,8 +93,14 @@ impl Meter {
     pub fn count<R>(&self, operation: impl FnOnce() -> R) -> (R, u64) {
         let before = instructions();
         let result = operation();
-        let after = instructions();
-        (result, after - before - self.empty)
+        (result, self.since(before))
+    }
+
+    /// The instructions since `before`, which [`instructions`] gave: for what begins in one place, or one thread, and ends in
+    /// another.
+    #[inline(always)]
+    pub fn since(&self, before: u64) -> u64 {
+        instructions() - before - self.empty
     }
 
     /// Remembers a count.

@@ -28,7 +28,7 @@ use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::{frame, heap, image, interrupts, stack};
 
-pub use meter::Meter;
+pub use meter::{Meter, instructions};
 
 /// How measuring ends: well, or with what was missing.
 pub type Outcome = Result<(), &'static str>;
