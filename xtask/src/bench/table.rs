@@ -66,7 +66,9 @@ fn change(now: Tenths, then: Tenths, more_is_better: bool) -> Cell {
     }
     let percent = (now.0 as f64 - then.0 as f64) * 100.0 / then.0.max(1) as f64;
     let color = if (now > then) == more_is_better { Color::Green } else { Color::Yellow };
-    Cell::new(format!("{percent:+.1} %")).fg(color)
+    // As many digits as it takes to show that there is a change.
+    let digits = if percent.abs() < 0.1 { 3 } else { 1 };
+    Cell::new(format!("{percent:+.digits$} %")).fg(color)
 }
 
 /// How far a number is from its goal; nothing where it is kept.
@@ -130,6 +132,12 @@ mod tests {
                 "mystery 1 1 to 1,000 1",
             ]
         );
+    }
+
+    #[test]
+    fn a_small_change_does_not_look_like_none() {
+        let line = &lines(&results(10_005), Some(&results(10_000)))[0];
+        assert!(line.contains(" 1,000 +0.050 % "), "{line}");
     }
 
     #[test]
