@@ -112,6 +112,16 @@ macro_rules! enter_higher_half {
 #[unsafe(link_section = ".text.entry")]
 extern "C" fn _start() -> ! {
     naked_asm!(
+        #[cfg(feature = "bench")]
+        "
+        # The benchmarks' first look at the clock: s11 = instructions so far, or 0 where the counter traps.
+        lla     t0, 7f
+        csrw    stvec, t0
+        li      s11, 0
+        rdinstret s11
+        .balign 4                       # stvec needs it
+    7:
+        ",
         set_entry_state!(),
         "
         # One hart wins; firmware without HSM sends them all.
@@ -212,6 +222,11 @@ extern "C" fn _start() -> ! {
         or      t0, t0, t2
         ",
         enter_higher_half!(),
+        #[cfg(feature = "bench")]
+        "
+        lla     t0, instructions_at_entry
+        sd      s11, (t0)
+        ",
         "
         lla     tp, {harts}             # the boot hart is CPU 0
         lla     sp, {stacks}

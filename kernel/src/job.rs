@@ -30,6 +30,9 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
         Job::Test(_) => {
             exit::fail(exit::Failure::Refused, format_args!("this image has no self-tests"))
         }
+        #[cfg(feature = "bench")]
+        Job::Bench(only) => crate::bench::run(only),
+        #[cfg(not(feature = "bench"))]
         Job::Bench(_) => {
             exit::fail(exit::Failure::Refused, format_args!("this image has no benchmarks"))
         }

@@ -17,6 +17,8 @@
 extern crate alloc;
 
 mod backtrace;
+#[cfg(feature = "bench")]
+mod bench;
 mod boot;
 mod console;
 mod crash;

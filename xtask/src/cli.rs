@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{claims, doctor, environment, machine, mutants, run, size, soak, style, test};
+use crate::{bench, claims, doctor, environment, machine, mutants, run, size, soak, style, test};
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ enum Task {
     Doctor(doctor::Arguments),
     /// Runs the kernel's own tests and deliberate crashes, by name
     Test(test::Arguments),
+    /// Counts the instructions of the kernel's operations, beside the baseline and other kernels
+    Bench(bench::Arguments),
     /// Boots the same many times, and counts what went wrong
     Soak(soak::Arguments),
     /// Breaks the kernel on purpose, one small patch at a time, and shows which test notices
@@ -55,6 +57,7 @@ pub fn main() -> ExitCode {
         Task::Run(arguments) => run::run(arguments),
         Task::Doctor(arguments) => doctor::run(arguments),
         Task::Test(arguments) => test::run(arguments),
+        Task::Bench(arguments) => bench::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),
         Task::Machine(arguments) => machine::run(arguments),

@@ -20,6 +20,9 @@ pub mod report;
 pub mod run;
 pub mod verdict;
 
+// Instruction counts.
+pub mod bench;
+
 // Tests, repetition, deliberate faults, and the claims that they check.
 pub mod cases;
 pub mod claims;

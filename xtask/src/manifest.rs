@@ -1,4 +1,4 @@
-//! The [`Manifest`]: which self-tests and which deliberate crashes an image holds.
+//! The [`Manifest`]: which self-tests, deliberate crashes and benchmarks an image holds.
 //!
 //! The kernel writes a line for each where it is registered, into an ELF section that is not loaded. Reading it takes
 //! no boot, so the tests can be listed by name, and what a run reports can be held against what it should have run.
@@ -8,6 +8,8 @@
 //! ```text
 //! test   NAME  CLAIM  HARTS  FLAGS  FILE:LINE
 //! crash  KIND  CLAIM  HARTS  FLAGS  FILE:LINE  SENTENCE  FRAME,FRAME,…
+//! bench  NAME  FILE:LINE
+//! gauge  NAME  FILE:LINE
 //! ```
 //!
 //! A test's name is its path; what all of them begin with, [`PREFIX`], is left out, here and in the kernel.
@@ -32,6 +34,8 @@ pub struct Manifest {
     pub tests: Vec<Test>,
     /// The deliberate crashes.
     pub crashes: Vec<Crash>,
+    /// The benchmarks.
+    pub benchmarks: Vec<Benchmark>,
 }
 
 /// One self-test.
@@ -54,6 +58,17 @@ pub struct Crash {
     pub sentence: String,
     /// Parts of function names that the report's backtrace must show in this order; others may stand between them.
     pub frames: Vec<String>,
+}
+
+/// One benchmark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Benchmark {
+    /// Its name, as in `only=NAME` on the kernel's command line.
+    pub name: String,
+    /// Whether it is a gauge: one number, and no count of instructions.
+    pub is_gauge: bool,
+    /// Where it is registered.
+    pub place: Place,
 }
 
 /// What the manifest says of a self-test and of a crash alike.
@@ -143,8 +158,8 @@ pub enum Problem {
     /// A byte sequence that is not UTF-8.
     #[error("not UTF-8")]
     NotText,
-    /// The first field is neither `test` nor `crash`.
-    #[error("begins with `{0}`, neither `test` nor `crash`")]
+    /// The first field is none of `test`, `crash`, `bench` and `gauge`.
+    #[error("begins with `{0}`, none of `test`, `crash`, `bench` and `gauge`")]
     UnknownSort(String),
     /// A field too few or too many.
     #[error("{found} fields where {expected} belong")]
@@ -171,10 +186,10 @@ pub enum Problem {
     /// The last field is not `FILE:LINE`.
     #[error("the place `{0}` is not FILE:LINE")]
     NotPlace(String),
-    /// Two tests, or two crashes, of one name.
+    /// Two tests, two crashes or two benchmarks of one name.
     #[error("a second {sort} of the name `{name}`")]
     Duplicate {
-        /// `test` or `crash`.
+        /// `test`, `crash` or `benchmark`.
         sort: &'static str,
         /// The name.
         name: String,
@@ -218,6 +233,7 @@ impl Manifest {
         }
         manifest.tests.sort_by(|a, b| a.name.cmp(&b.name));
         manifest.crashes.sort_by(|a, b| a.kind.cmp(&b.kind));
+        manifest.benchmarks.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(manifest)
     }
 
@@ -250,6 +266,13 @@ impl Manifest {
                     frames: words(fields[7]).map(str::to_owned).collect(),
                 });
                 Ok(("crash", kind))
+            }
+            sort @ ("bench" | "gauge") => {
+                expect(3)?;
+                let name = name(fields[1], "name")?;
+                let (is_gauge, place) = (sort == "gauge", fields[2].parse()?);
+                self.benchmarks.push(Benchmark { name: name.clone(), is_gauge, place });
+                Ok(("benchmark", name))
             }
             other => Err(Problem::UnknownSort(other.to_owned())),
         }
@@ -393,6 +416,19 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_gauges_are_benchmarks_of_different_names() {
+        let text = "gauge\tfree\tkernel/src/bench/gauges.rs:6\nbench\tfast\tf:1\n";
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        let found = manifest.benchmarks.iter().map(|it| (&*it.name, it.is_gauge));
+        assert_eq!(found.collect::<Vec<_>>(), [("fast", false), ("free", true)]);
+        assert_eq!(manifest.benchmarks[1].place.to_string(), "kernel/src/bench/gauges.rs:6");
+        assert_eq!(
+            problem(&format!("{text}bench\tfree\tf:1\n")),
+            (3, Problem::Duplicate { sort: "benchmark", name: "free".into() })
+        );
+    }
+
+    #[test]
     fn a_test_and_a_crash_may_share_a_name() {
         let text = format!("{TEST}{}", CRASH.replace("panic\t", "frame::b\t"));
         assert!(Manifest::parse(text.as_bytes()).is_ok());
@@ -401,7 +437,10 @@ mod tests {
     #[test]
     fn every_way_a_line_can_be_wrong_is_an_error_of_its_own() {
         let cases = [
-            ("bench\tx", Problem::UnknownSort("bench".into())),
+            ("tests\tx", Problem::UnknownSort("tests".into())),
+            ("bench\tx", Problem::FieldCount { expected: 3, found: 2 }),
+            ("gauge\tx y\tf:1", Problem::Separator("x y".into())),
+            ("bench\tx\tf:0", Problem::NotPlace("f:0".into())),
             ("test\tx\t1\t1\t-", Problem::FieldCount { expected: 6, found: 5 }),
             ("crash\tx\t1\t1\t-\tf:1\ts", Problem::FieldCount { expected: 8, found: 7 }),
             ("test\t\t1\t1\t-\tf:1", Problem::Empty("name")),

@@ -56,10 +56,11 @@ fn the_hosts_crates_pass_the_lints() {
 #[test]
 fn the_kernel_passes_the_lints() {
     let (environment, lints) = require();
-    // The largest image, and the smallest: nothing is unused in either.
+    // The largest image, the smallest, and the one with the benchmarks: nothing is unused in any.
     let everything = Options::new(Profile::Checked);
     let nothing = Options { features: Vec::new(), ..Options::new(Profile::Release) };
-    for options in [everything, nothing] {
+    let benchmarks = Options { features: vec!["bench".to_owned()], ..nothing.clone() };
+    for options in [everything, nothing, benchmarks] {
         let said = image::lint(&environment, &lints, &options, &strictness(&environment));
         show_what_new_lints_say(&environment, &said.unwrap_or_else(|error| panic!("{error}")));
     }

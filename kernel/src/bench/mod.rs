@@ -1,0 +1,165 @@
+//! Benchmarks: guest instructions for what the kernel does most, registered where they are written and run by name.
+//!
+//! A [`Meter`] counts. What it says holds under QEMU's `-icount shift=0`, with one hart: there the hart's counter of retired
+//! instructions is exact, and the same in every run. On anything else [`run`] refuses.
+//!
+//! A row is a function and a line that registers it:
+//!
+//! ```text
+//! row!(spin_lock);
+//! fn spin_lock(meter: &mut Meter) -> Outcome {
+//!     static LOCK: SpinLock<()> = SpinLock::new(());
+//!     meter.each(|| drop(LOCK.lock()));
+//!     Ok(())
+//! }
+//! ```
+
+pub mod entry;
+mod gauges;
+mod memory;
+mod meter;
+mod traps;
+
+use core::fmt;
+
+use command_line::Only;
+
+use crate::console::println;
+use crate::exit::{self, Failure};
+use crate::{frame, heap, image, interrupts, stack};
+
+pub use meter::{Meter, instructions};
+
+/// How measuring ends: well, or with what was missing.
+pub type Outcome = Result<(), &'static str>;
+
+/// A benchmark, registered where it is written.
+pub struct Benchmark {
+    name: &'static str,
+    measure: Measure,
+}
+
+/// What is measured.
+pub enum Measure {
+    /// Instructions for an operation that is repeated.
+    Row(fn(&mut Meter) -> Outcome),
+    /// A number that is read once, when all rows are done.
+    Gauge(fn() -> u64),
+}
+
+/// Registers a function as a row of its name.
+macro_rules! row {
+    ($name:ident) => {
+        $crate::bench::benchmark!("bench", Row, $name);
+    };
+}
+
+/// Registers a function as a gauge of its name.
+macro_rules! gauge {
+    ($name:ident) => {
+        $crate::bench::benchmark!("gauge", Gauge, $name);
+    };
+}
+
+/// Registers a benchmark. The host reads its name from the image's `.manifest`.
+macro_rules! benchmark {
+    ($sort:literal, $measure:ident, $name:ident) => {
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = ".benchmarks")]
+            static BENCHMARK: $crate::bench::Benchmark = $crate::bench::Benchmark {
+                name: stringify!($name),
+                measure: $crate::bench::Measure::$measure($name),
+            };
+            $crate::crash::manifest_line!(
+                $sort,
+                "\t",
+                stringify!($name),
+                "\t",
+                file!(),
+                ":",
+                line!(),
+                "\n"
+            );
+        };
+    };
+}
+
+pub(crate) use {benchmark, gauge, row};
+
+fn benchmarks() -> impl Iterator<Item = &'static Benchmark> {
+    image::gathered!(Benchmark, __benchmarks_start, __benchmarks_end).iter()
+}
+
+/// Measures what was chosen, a line each, and ends the run.
+pub fn run(only: Only<'_>) -> ! {
+    entry::first_job_begins();
+    let meter = Meter::calibrate().unwrap_or_else(|uncounted| {
+        exit::fail(Failure::Refused, format_args!("nothing can be measured: {uncounted}"))
+    });
+    let mut failures = unknown_names(only);
+    // As threads run: rows that mask interrupts pay for restoring them.
+    interrupts::enable();
+    let before = frames_in_use();
+    for benchmark in benchmarks().filter(|benchmark| only.admits(benchmark.name)) {
+        if let Measure::Row(measure) = benchmark.measure {
+            failures += usize::from(!run_row(benchmark.name, measure, meter.clone()));
+        }
+    }
+    let after = frames_in_use();
+    if after != before {
+        println!("{before} frames were in use before the rows, and {after} after them");
+        failures += 1;
+    }
+    for benchmark in benchmarks().filter(|benchmark| only.admits(benchmark.name)) {
+        if let Measure::Gauge(read) = benchmark.measure {
+            println!("gauge {} {}", benchmark.name, read());
+        }
+    }
+    if failures > 0 {
+        exit::fail(Failure::Test, format_args!("{failures} of the measurements failed"))
+    }
+    exit::pass(format_args!(""))
+}
+
+/// Names those that were asked for and are none, and counts them.
+fn unknown_names(only: Only<'_>) -> usize {
+    let is_unknown = |pattern: &&str| {
+        !benchmarks().any(|benchmark| command_line::matches(pattern, benchmark.name))
+    };
+    let unknown = only.patterns().into_iter().flatten().filter(is_unknown);
+    unknown.inspect(|pattern| println!("no benchmark is called '{pattern}'")).count()
+}
+
+/// Measures one row and shows it. Says whether there was something to show.
+fn run_row(name: &str, measure: fn(&mut Meter) -> Outcome, mut meter: Meter) -> bool {
+    let outcome = measure(&mut meter);
+    match (outcome, meter.summary()) {
+        (Ok(()), Some(summary)) => println!("bench {name} {summary}"),
+        (Ok(()), None) => println!("benchmark {name} measured nothing"),
+        (Err(why), _) => println!("benchmark {name} failed: {why}"),
+    }
+    outcome.is_ok() && meter.summary().is_some()
+}
+
+/// Frames in use, without those that stacks and heap keep for later.
+fn frames_in_use() -> usize {
+    stack::trim();
+    heap::trim();
+    frame::statistics().in_use
+}
+
+/// The mean of some counts with one decimal, the least and the greatest.
+#[derive(Clone, Copy)]
+pub struct Summary {
+    mean_tenths: u64,
+    least: u64,
+    greatest: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { mean_tenths, least, greatest } = self;
+        write!(f, "{}.{} {least} {greatest}", mean_tenths / 10, mean_tenths % 10)
+    }
+}

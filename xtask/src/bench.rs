@@ -1,0 +1,195 @@
+//! `bench`: how many guest instructions the kernel's operations take, beside the baseline and other kernels.
+//!
+//! QEMU counts instructions, so the same image gives the same numbers, on a busy host too. They are no cycles of a real
+//! hart: they compare one build of this kernel with another.
+
+pub mod budget;
+pub mod figures;
+pub mod results;
+pub mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anstream::{eprintln, println};
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::cli::Usage;
+use crate::environment::{self, Environment};
+use crate::image::{self, Image, Options, Profile};
+use crate::lanes::Lane;
+use crate::manifest::Manifest;
+use crate::qemu::Outcome;
+use crate::size;
+use crate::style::{BAD, NOTABLE};
+use crate::verdict::{Expectation, Verdict, judge};
+
+use results::{Measured, Results};
+
+/// The gauges that are measured on the host.
+const TEXT_BYTES: &str = "text_bytes";
+const CODE_LINES: &str = "code_lines";
+
+/// What to measure, and what to do with it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Instructions are counted on one hart with 128 MiB under QEMU's icount, in the release build with the benchmarks in it. Each
+operation is measured by itself, again and again; what the measurement itself costs is subtracted. Shown are the mean and,
+where they differ, the least and the most.
+
+Examples:
+  cargo run -- bench                everything, beside the baseline in results/
+  cargo run -- bench frame          only what has `frame` in its name
+  cargo run -- bench --json         for a program
+  cargo run -- bench --save         accepts these numbers as the new baseline"
+)]
+pub struct Arguments {
+    /// Only what has this text in its name
+    pub filter: Option<String>,
+    /// Gives the numbers as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Writes the numbers to results/, as the baseline and, with the kernel's output, beside it
+    #[arg(long, conflicts_with = "filter")]
+    pub save: bool,
+}
+
+/// Measures, and shows the numbers. The exit code is 0 where the boot passed, and else the kernel's.
+///
+/// # Errors
+/// When the machine lacks something, the kernel cannot be built, nothing has such a name, or a file cannot be used.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let environment = environment::require()?;
+    let filter = arguments.filter.as_deref().unwrap_or_default();
+    let measurement = match measure(&environment, filter) {
+        Ok(measurement) => measurement,
+        Err(error) => match error.downcast::<Failed>() {
+            Ok(failed) => {
+                eprintln!("{}\n{BAD}{}{BAD:#}", failed.output, failed.verdict);
+                return Ok(ExitCode::from(failed.verdict.exit_code()));
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    let baseline = budget::baseline(&environment::workspace())?;
+    let results = &measurement.results;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(results)?);
+    } else {
+        // With its colours: `anstream` takes them out where nobody sees them.
+        println!("{}\n", table::of(results, baseline.as_ref()).enforce_styling());
+        println!("{}", table::legend(results));
+    }
+    for sentence in baseline.iter().flat_map(|baseline| budget::versions(results, baseline)) {
+        eprintln!("{NOTABLE}warning: {sentence}{NOTABLE:#}");
+    }
+    if arguments.save {
+        save(&measurement, &environment, &environment::workspace())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The numbers, and what the kernel said.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// The numbers.
+    #[serde(flatten)]
+    pub results: Results,
+    /// The whole output of the boot; empty where none was needed.
+    pub log: String,
+}
+
+/// The boot did not end as it should.
+#[derive(Debug, thiserror::Error)]
+#[error("{verdict}\n{output}")]
+pub struct Failed {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What it said.
+    pub output: String,
+}
+
+/// Measures whatever has `filter` in its name.
+///
+/// # Errors
+/// [`Failed`] when the boot did not pass, [`Usage`] when nothing has such a name, [`results::Error`] when the output is not
+/// as it has to be; and when an image cannot be built.
+pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measurement> {
+    let image = image(environment)?;
+    let manifest = Manifest::read(&image.elf)?;
+    let names = manifest.benchmarks.iter().map(|benchmark| &*benchmark.name);
+    let chosen: Vec<&str> = names.filter(|name| name.contains(filter)).collect();
+    let of_host = [TEXT_BYTES, CODE_LINES].iter().any(|name| name.contains(filter));
+    if chosen.is_empty() && !of_host {
+        return Err(Usage(format!("no benchmark has `{filter}` in its name")).into());
+    }
+    let (mut measured, log) = match chosen.is_empty() {
+        true => (Measured::default(), String::new()),
+        false => {
+            let only = if filter.is_empty() { &[] } else { &*chosen };
+            let log = boot(environment, &image, only)?;
+            (Measured::parse(&log, &chosen)?, log)
+        }
+    };
+    if of_host {
+        let size = sizes(environment)?;
+        let of_host = [(TEXT_BYTES, size.text_bytes), (CODE_LINES, size.code_lines)];
+        let chosen = of_host.into_iter().filter(|(name, _)| name.contains(filter));
+        measured.gauges.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
+    }
+    let results = Results::new(environment, measured, results::firmware(&log));
+    Ok(Measurement { results, log })
+}
+
+/// The release build with the benchmarks in it, and with nothing else that is not in every image.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn image(environment: &Environment) -> Result<Image, image::Error> {
+    let features = vec!["bench".to_owned()];
+    image::build(environment, &Options { features, ..Options::new(Profile::Release) })
+}
+
+/// Boots the benchmarks of these names, or all of them, and gives the output of a boot that passed.
+///
+/// # Errors
+/// [`Failed`] when it did not, and when QEMU cannot be started.
+pub fn boot(environment: &Environment, image: &Image, only: &[&str]) -> anyhow::Result<String> {
+    let lane = Lane::named("icount").expect("there is a lane that counts instructions");
+    let words = match only {
+        [] => "bench".to_owned(),
+        names => format!("bench only={}", names.join(",")),
+    };
+    let outcome: Outcome = lane.boot(&image.elf, &words).run(environment)?;
+    let verdict = judge(&outcome, &Expectation::Demo).verdict;
+    if !verdict.passed() {
+        return Err(Failed { verdict, output: outcome.output }.into());
+    }
+    Ok(outcome.output)
+}
+
+/// Measures the sources, and the image without benchmarks.
+fn sizes(environment: &Environment) -> anyhow::Result<size::Size> {
+    let options = Options { features: Vec::new(), ..Options::new(Profile::Release) };
+    size::measure(&environment::workspace(), &image::build(environment, &options)?.elf)
+}
+
+/// Makes these numbers the baseline, and keeps them with the kernel's output for their versions.
+fn save(
+    measurement: &Measurement,
+    environment: &Environment,
+    workspace: &Path,
+) -> anyhow::Result<()> {
+    let Environment { compiler, qemu, .. } = environment;
+    let log = format!("results/bench-rustc-{}-qemu-{}.json", compiler.version, qemu.version);
+    write(&workspace.join(log), measurement)?;
+    write(&budget::path(workspace), &measurement.results)
+}
+
+fn write(path: &PathBuf, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    eprintln!("written to {}", path.display());
+    Ok(())
+}
