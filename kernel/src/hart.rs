@@ -1,4 +1,4 @@
-//! Harts: the per-hart structure, starting the others, and asking one to do something.
+//! Harts: the per-hart structure, and starting the others.
 //!
 //! A hart has two names: the id that firmware and device tree use ([`HartId`], may be sparse), and the dense
 //! [`CpuNumber`] that indexes the kernel's tables. The boot hart is CPU 0, whatever its id. `tp` holds the address of the
@@ -11,16 +11,18 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use machine::{HartId, Machine};
-use protocols::{Arrival, Letter, Mailbox};
+use protocols::Arrival;
 use riscv::register::{sie, sip, time};
 
 use crate::boot::{self, StartRecord};
 use crate::console::println;
-use crate::interrupts::{self, Masked};
+use crate::interrupts;
 use crate::sbi::{self, HartGroup};
 use crate::stack::{self, STACK_BYTES, Stack};
 use crate::stop::{self, Note};
+use crate::thread::ThreadRef;
 use crate::vm::{self, PAGE};
+use crate::{crash, sched, timer};
 
 /// Harts that the kernel has room for.
 pub const MAX_CPUS: usize = 8;
@@ -29,7 +31,7 @@ pub const MAX_CPUS: usize = 8;
 const ARRIVAL_SECONDS: u64 = 30;
 
 /// A hart's dense number: 0 for the boot hart, and below [`MAX_CPUS`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CpuNumber(pub usize);
 
 impl fmt::Display for CpuNumber {
@@ -60,7 +62,10 @@ pub struct Hart {
     pub ipis: AtomicUsize,
     /// Where it stopped for another's crash report.
     pub stop: Note,
-    mailbox: Mailbox,
+    /// What it runs.
+    pub scheduling: sched::Part,
+    /// Its ticks, and who sleeps here.
+    pub timer: timer::Part,
     arrival: Arrival,
     frame_cache: frames::Cache,
     start: UnsafeCell<StartRecord>,
@@ -72,6 +77,9 @@ unsafe impl Sync for Hart {}
 
 /// All harts by CPU number. The entry gives element 0 to the boot hart.
 pub static HARTS: [Hart; MAX_CPUS] = [const { Hart::new() }; MAX_CPUS];
+
+/// See [`count`].
+static COUNT: AtomicUsize = AtomicUsize::new(1);
 
 /// Two stacks with an unmapped page below each: an overflow faults, whichever stack it is.
 #[repr(C, align(4096))]
@@ -121,7 +129,8 @@ impl Hart {
             interrupts_were_on: AtomicBool::new(false),
             ipis: AtomicUsize::new(0),
             stop: Note::new(),
-            mailbox: Mailbox::new(),
+            scheduling: sched::Part::new(),
+            timer: timer::Part::new(),
             arrival: Arrival::new(),
             frame_cache: frames::Cache::new(),
             start: UnsafeCell::new(StartRecord::EMPTY),
@@ -152,11 +161,12 @@ impl Hart {
     }
 
     /// Lets the trap vector know its stacks and gives the hart its id. Before this, a trap on it cannot be survived.
-    fn settle(&self, id: HartId, entry_low: usize, emergency_low: usize) {
+    fn settle(&'static self, id: HartId, entry_low: usize, emergency_low: usize) {
         self.id.store(id.0 as usize, Ordering::Relaxed);
         self.entry_low.store(entry_low, Ordering::Relaxed);
         self.stack_low.store(entry_low, Ordering::Relaxed);
         self.emergency_top.store(emergency_low + STACK_BYTES, Ordering::Relaxed);
+        self.scheduling.settle(self.cpu().0, entry_low);
     }
 
     /// If a trap frame lies on the emergency stack for the first time, makes that the stack that later frames must fit, and
@@ -198,24 +208,19 @@ impl Hart {
         unsafe { sie::set_ssoft() };
     }
 
-    /// Whether nothing is asked of it, as far as can be seen now.
-    pub fn is_idle(&self) -> bool {
-        self.mailbox.is_free()
+    /// The thread that runs here.
+    pub fn current(&self) -> ThreadRef {
+        self.scheduling.current()
     }
 
-    /// Does what the mailbox asks, if anything. On this hart itself.
-    fn serve_mailbox(&self) {
-        let Some(letter) = self.mailbox.take() else {
-            return;
-        };
-        // SAFETY: `call_while` is the only sender, and it sends the address of a `fn(usize)` (invariant HART-2).
-        let function = unsafe { core::mem::transmute::<usize, fn(usize)>(letter.function) };
-        function(letter.argument);
-        // SAFETY: `call_while` does not return, and so keeps the flag on its stack, until it is set (HART-2).
-        let done =
-            unsafe { AtomicBool::from_ptr(core::ptr::with_exposed_provenance_mut(letter.done)) };
-        // Release: who sees it done sees what it did.
-        done.store(true, Ordering::Release);
+    /// Whether interrupts were on before the first guard that masks them now. It belongs to the thread: a switch takes it along.
+    pub fn interrupts_were_on(&self) -> bool {
+        self.interrupts_were_on.load(Ordering::Relaxed)
+    }
+
+    /// As [`interrupts_were_on`](Self::interrupts_were_on), for the thread that has come.
+    pub fn set_interrupts_were_on(&self, were_on: bool) {
+        self.interrupts_were_on.store(were_on, Ordering::Relaxed);
     }
 }
 
@@ -238,6 +243,11 @@ pub fn of_this_cpu() -> &'static Hart {
 /// Harts that are up, the boot hart first.
 pub fn all() -> impl Iterator<Item = &'static Hart> {
     HARTS.iter().filter(|hart| hart.arrival.has_arrived())
+}
+
+/// One more than the highest number of a hart that is up.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
 }
 
 /// The hart with this number, if it is up.
@@ -374,110 +384,37 @@ fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartErro
     let started_at = time::read64();
     while time::read64().wrapping_sub(started_at) < patience {
         if hart.arrival.has_arrived() {
+            COUNT.fetch_max(hart.cpu().0 + 1, Ordering::Relaxed);
             return Ok(());
         }
         core::hint::spin_loop();
     }
-    if hart.arrival.give_up() { Err(StartError::DidNotArrive) } else { Ok(()) }
+    if hart.arrival.give_up() {
+        return Err(StartError::DidNotArrive);
+    }
+    COUNT.fetch_max(hart.cpu().0 + 1, Ordering::Relaxed);
+    Ok(())
 }
 
-/// The first Rust of every hart but the boot hart: on its own stack, interrupts off. It parks in [`wait_for_letters`].
+/// The first Rust of every hart but the boot hart: on its own stack, interrupts off. It becomes the hart's idle thread.
 pub extern "C" fn other_hart_main() -> ! {
     let hart = of_this_cpu();
     hart.enable_ipis();
-    if hart.arrival.arrive() { wait_for_letters(hart) } else { boot::park() }
-}
-
-/// The one place where harts without work are: asleep with interrupts off, awake for an IPI, doing what the mailbox asks.
-fn wait_for_letters(hart: &Hart) -> ! {
-    loop {
-        // Before the look into the mailbox: a letter posted after the look sets it again, and the wfi returns at once.
-        acknowledge_ipi();
-        stop::if_asked();
-        hart.serve_mailbox();
-        riscv::asm::wfi();
+    if !hart.arrival.arrive() {
+        boot::park()
     }
+    crash::on_entry_stack(hart.cpu());
+    timer::start_here();
+    sched::idle()
 }
 
-/// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts.
-pub fn handle_ipi(masked: &Masked, interrupted: usize) {
-    let hart = masked.hart();
+/// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts. Whatever it is for is
+/// looked at after this: by the idle thread, which wakes, or here, if all are to stop.
+pub fn handle_ipi(hart: &Hart, interrupted: usize) {
     hart.ipis.fetch_add(1, Ordering::Relaxed);
-    acknowledge_ipi();
-    stop::if_asked_at(interrupted);
-    hart.serve_mailbox();
-}
-
-fn acknowledge_ipi() {
-    // SAFETY: clears this hart's pending bit, before the mailbox is read: what comes later sets it again.
+    // SAFETY: clears this hart's pending bit, before anything is looked at: what comes later sets it again.
     unsafe { sip::clear_ssoft() };
-    // The bit is cleared before the mailbox is read, for other harts too: CSR writes are not ordered with loads by themselves.
+    // The bit is cleared before anything is looked at, for other harts too: CSR writes are not ordered with loads by themselves.
     core::sync::atomic::fence(Ordering::SeqCst);
-}
-
-/// Why [`call`] did not call.
-#[derive(Debug)]
-pub enum CallError {
-    /// No such hart is up.
-    NotUp(usize),
-    /// The firmware did not send the IPI.
-    Firmware(sbi::Error),
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CallError::NotUp(cpu) => write!(f, "CPU {cpu} is not up"),
-            CallError::Firmware(error) => write!(f, "the firmware sends no IPI: {error}"),
-        }
-    }
-}
-
-/// Runs `function(argument)` on another hart (or this one), with interrupts masked there, and returns when it has run.
-///
-/// Waits as long as that takes. A hart that waits does what others ask of it, so harts may call each other; `function` may call
-/// further ones.
-pub fn call(cpu: CpuNumber, function: fn(usize), argument: usize) -> Result<(), CallError> {
-    call_while(cpu, function, argument, || ())
-}
-
-/// As [`call`], and runs `meanwhile` here after the other hart was asked.
-pub fn call_while(
-    cpu: CpuNumber,
-    function: fn(usize),
-    argument: usize,
-    meanwhile: impl FnOnce(),
-) -> Result<(), CallError> {
-    let target = by_cpu(cpu).ok_or(CallError::NotUp(cpu.0))?;
-    let masked = interrupts::mask();
-    let here = masked.hart();
-    if here.cpu() == cpu {
-        function(argument);
-        meanwhile();
-        return Ok(());
-    }
-    let done = AtomicBool::new(false);
-    let letter = Letter {
-        function: function as *const () as usize,
-        argument,
-        done: done.as_ptr().expose_provenance(),
-    };
-    while !target.mailbox.try_post(letter) {
-        stop::if_asked();
-        here.serve_mailbox();
-        core::hint::spin_loop();
-    }
-    if let Err(error) = sbi::send_ipi(target.id())
-        && target.mailbox.retract(letter)
-    {
-        return Err(CallError::Firmware(error));
-    }
-    meanwhile();
-    // Acquire pairs with the release of the hart that did it.
-    while !done.load(Ordering::Acquire) {
-        stop::if_asked();
-        here.serve_mailbox();
-        core::hint::spin_loop();
-    }
-    Ok(())
+    stop::if_asked_at(interrupted);
 }

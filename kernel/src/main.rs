@@ -33,12 +33,16 @@ mod platform;
 mod probe;
 mod report;
 mod sbi;
+mod sched;
 #[cfg(feature = "selftest")]
 mod selftest;
 mod stack;
 mod stop;
+mod switch;
 mod symbols;
 mod sync;
+mod thread;
+mod timer;
 mod trap;
 mod uart;
 mod vm;
@@ -46,6 +50,8 @@ mod vm;
 use command_line::CommandLine;
 
 use console::println;
+use exit::Failure;
+use hart::CpuNumber;
 
 /// The boot hart's way from the first page table to the first job. The entry (`boot`) has set up this hart, its
 /// stack and paging; interrupts are off.
@@ -63,7 +69,15 @@ fn kernel_main(device_tree: usize) -> ! {
     heap::start(machine);
     platform::map_devices(machine);
     console::move_to_uart();
+    timer::start(machine);
+    crash::ask(&line);
     hart::start_others(machine);
 
-    job::run(machine, &line)
+    crash::on_entry_stack(CpuNumber(0));
+    let first = thread::spawn_on(CpuNumber(0), "main", move || -> () { job::run(machine, &line) });
+    if let Err(error) = first {
+        exit::fail(Failure::Refused, format_args!("the first thread: {error}"))
+    }
+    timer::start_here();
+    sched::idle()
 }

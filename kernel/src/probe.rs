@@ -71,6 +71,11 @@ pub fn zero_block(address: usize) -> Result<(), Fault> {
     cbo_zero(address).into_result().map(drop)
 }
 
+/// Writes `stimecmp`, which may not be there: when the next timer interrupt comes.
+pub fn write_timer_comparator(deadline: u64) -> Result<(), Fault> {
+    write_stimecmp(deadline).into_result().map(drop)
+}
+
 /// Calls what lies at `address`. An illegal instruction there counts as a fault too.
 ///
 /// # Safety
@@ -132,6 +137,11 @@ extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
 #[unsafe(naked)]
 extern "C" fn cbo_zero(address: usize) -> Outcome {
     naked_asm!("li a1, 0", "1: .insn i 0x0f, 2, x0, a0, 4", "2: ret", recovery!("1b", "2b", 1))
+}
+
+#[unsafe(naked)]
+extern "C" fn write_stimecmp(deadline: u64) -> Outcome {
+    naked_asm!("li a1, 0", "1: csrw stimecmp, a0", "2: ret", recovery!("1b", "2b", 1))
 }
 
 /// Where the call in [`execute_at`] returns to, from its beginning.

@@ -110,6 +110,11 @@ pub fn hart_start(id: HartId, entry: usize, opaque: usize) -> Result<(), Error> 
     result(sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)
 }
 
+/// Makes a supervisor timer interrupt pending on this hart when the timebase reaches `deadline`, and not before (SBI 6.1).
+pub fn set_timer(deadline: u64) -> Result<(), Error> {
+    result(sbi_rt::set_timer(deadline)).map(drop)
+}
+
 /// Makes a supervisor software interrupt pending on another hart (SBI 7.1).
 pub fn send_ipi(id: HartId) -> Result<(), Error> {
     // Stores before the call are seen by the hart before it sees the interrupt: the firmware's own write is I/O, and only a fence

@@ -22,6 +22,7 @@ pub const GAP_BYTES: usize = SLOT_BYTES - STACK_BYTES;
 /// A stack: mapped, nobody else's. Dropped, it is unmapped on every hart before its frames are free.
 pub struct Stack {
     low: usize,
+    mapped_in: usize,
 }
 
 /// There is no memory, or no address, for a stack.
@@ -67,7 +68,12 @@ impl Stack {
                 return Err(NoStack);
             }
         }
-        Ok(Stack { low })
+        Ok(Stack { low, mapped_in: vm::mappings_so_far() })
+    }
+
+    /// How often the page table had been added to when this was mapped: a hart that last fenced before must fence before it comes here.
+    pub fn mapped_in(&self) -> usize {
+        self.mapped_in
     }
 
     /// Its addresses.

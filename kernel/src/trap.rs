@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
-use crate::{hart, interrupts, probe, report};
+use crate::{hart, probe, report, sched, timer};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
 /// down, which lets a backtrace walk from the handler into the interrupted code.
@@ -55,6 +55,8 @@ pub mod code {
     const INTERRUPT: usize = 1 << 63;
     /// Supervisor software interrupt: from another hart.
     pub const IPI: usize = INTERRUPT | 1;
+    /// Supervisor timer interrupt.
+    pub const TIMER: usize = INTERRUPT | 5;
     /// Instruction access fault.
     pub const FETCH_ACCESS: usize = 1;
     /// Illegal instruction.
@@ -256,12 +258,17 @@ pub fn is_return_to_vector(return_address: usize) -> bool {
 /// What is done about a trap. Interrupts are off; `frame` lies on the interrupted stack or on the emergency stack.
 extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let cause = Cause { code, value };
-    let masked = interrupts::mask();
-    let hart = masked.hart();
-    let left = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr());
+    let hart = hart::of_this_cpu();
+    if let Some(left) = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr()) {
+        report::trap(frame, cause, hart, Some(left));
+    }
     match code {
-        _ if left.is_some() => report::trap(frame, cause, hart, left),
-        code::IPI => hart::handle_ipi(&masked, frame.pc),
+        code::TIMER => {
+            if timer::handle(hart) {
+                sched::preempt();
+            }
+        }
+        code::IPI => hart::handle_ipi(hart, frame.pc),
         _ if probe::recover(frame, cause) => {}
         _ => report::trap(frame, cause, hart, None),
     }

@@ -74,6 +74,9 @@ static SPACE: SpinLock<Option<AddressSpace<Tables>>> = SpinLock::new(None);
 /// Frames for the tables of the first build, from the memory that the boot has mapped: the next, and the end.
 static BOOT_FRAMES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
+/// How often something was mapped.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+
 /// The next free address for a device.
 static NEXT_DEVICE: AtomicUsize = AtomicUsize::new(DEVICES);
 
@@ -358,7 +361,15 @@ fn activate(space: AddressSpace<Tables>) {
 /// # Errors
 /// If something is mapped there, or there is no memory for a table; nothing has changed then.
 pub fn map(pages: Pages, frame: FrameNumber, rights: Rights) -> Result<(), MapError> {
-    change(|space| space.map(pages, frame, rights), |_| ())
+    change(|space| space.map(pages, frame, rights), |_| ())?;
+    // Release: who sees the number and fences sees the entries.
+    MAPPINGS.fetch_add(1, Ordering::Release);
+    Ok(())
+}
+
+/// How often something was mapped: a hart that fenced when it was as many as now knows all of it.
+pub fn mappings_so_far() -> usize {
+    MAPPINGS.load(Ordering::Acquire)
 }
 
 /// Gives mapped pages other rights. No hart has the old ones when it returns.

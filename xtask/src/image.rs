@@ -25,6 +25,7 @@ const SETS_STACK_POINTER: &[&str] = &[
     "_start",
     "kernel::trap::trap_vector",
     "kernel::boot::enter_other_hart",
+    "kernel::switch::switch",
     "kernel::crash::kinds::emergencystack",
     "kernel::crash::kinds::large_frame",
     "kernel::crash::kinds::set_wild_stack_pointer",

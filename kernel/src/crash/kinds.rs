@@ -7,14 +7,14 @@ use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::crash_kind;
+use super::{Place, crash_kind};
 use crate::console::{self, println};
-use crate::exit::{self, Failure};
+use crate::exit;
 use crate::hart::{self, CpuNumber, StackKind};
 use crate::stop::How;
 #[cfg(feature = "checked")]
 use crate::{frame, heap, probe, vm};
-use crate::{image, interrupts};
+use crate::{image, interrupts, thread, timer};
 
 crash_kind!(claim 9, harts 1, "quick", panic, "panic: the answer is 42", "kinds::panic,crash::crash_here");
 fn panic() {
@@ -72,17 +72,19 @@ fn float() {
     };
 }
 
-crash_kind!(claim 8, harts 1, "-", bootstack, "stack overflow in the stack of CPU", "kinds::overflow,kinds::bootstack,crash::crash_here");
+crash_kind!(claim 8, harts 1, "fixed", Place::EntryOf(CpuNumber(0)), bootstack, "stack overflow in the stack of CPU 0", "kinds::overflow,kinds::bootstack,kernel_main");
 fn bootstack() {
     black_box(overflow(black_box(1)));
 }
 
-crash_kind!(claim 8, harts 2, "fixed", hartstack, "stack overflow in the stack of CPU 1", "kinds::overflow,hartstack::overflow_there,hart::other_hart_main");
+crash_kind!(claim 8, harts 2, "fixed", Place::EntryOf(CpuNumber(1)), hartstack, "stack overflow in the stack of CPU 1", "kinds::overflow,kinds::hartstack,hart::other_hart_main");
 fn hartstack() {
-    fn overflow_there(_: usize) {
-        black_box(overflow(black_box(1)));
-    }
-    on_cpu_1(overflow_there);
+    black_box(overflow(black_box(1)));
+}
+
+crash_kind!(claim 8, harts 1, "-", threadstack, "stack overflow in the stack of thread", "kinds::overflow,kinds::threadstack,crash::crash_here");
+fn threadstack() {
+    black_box(overflow(black_box(1)));
 }
 
 /// Recurses until the stack is full.
@@ -94,7 +96,7 @@ fn overflow(depth: usize) -> usize {
     black_box(overflow(black_box(depth + 1))) + 1
 }
 
-crash_kind!(claim 8, harts 1, "-", bootframe, "stack overflow in the stack of CPU", "kinds::overflow_by_large_frames,kinds::bootframe,crash::crash_here");
+crash_kind!(claim 8, harts 1, "fixed", Place::EntryOf(CpuNumber(0)), bootframe, "stack overflow in the stack of CPU 0", "kinds::overflow_by_large_frames,kinds::bootframe,kernel_main");
 fn bootframe() {
     black_box(overflow_by_large_frames(black_box(1)));
 }
@@ -110,13 +112,16 @@ fn overflow_by_large_frames(depth: usize) -> usize {
     black_box(overflow_by_large_frames(black_box(depth + 1))) + 1
 }
 
-crash_kind!(claim 8, harts 2, "fixed", hartframe, "stack overflow in the stack of CPU 1", "kinds::large_frame,hartframe::overflow_there,hart::other_hart_main");
+crash_kind!(claim 8, harts 2, "fixed", Place::EntryOf(CpuNumber(1)), hartframe, "stack overflow in the stack of CPU 1", "kinds::large_frame,kinds::hartframe,hart::other_hart_main");
 fn hartframe() {
-    fn overflow_there(_: usize) {
-        large_frame();
-        black_box(());
-    }
-    on_cpu_1(overflow_there);
+    large_frame();
+    black_box(());
+}
+
+crash_kind!(claim 8, harts 1, "-", threadframe, "stack overflow in the stack of thread", "kinds::large_frame,kinds::threadframe,crash::crash_here");
+fn threadframe() {
+    large_frame();
+    black_box(());
 }
 
 /// Has a frame of 60 KiB, which no compiled function here may have, and touches only its low end.
@@ -159,12 +164,6 @@ extern "C" fn set_wild_stack_pointer() {
     naked_asm!("li sp, 0x1000", "sd zero, (sp)", "ret")
 }
 
-/// Runs `function` there; it does not come back.
-fn on_cpu_1(function: fn(usize)) -> ! {
-    let error = hart::call(CpuNumber(1), function, 0);
-    exit::fail(Failure::Test, format_args!("CPU 1 did not crash: {error:?}"))
-}
-
 crash_kind!(claim 44, harts 1, "-", jumptozero, "execution of 0x0, near null", "kinds::jumptozero,crash::crash_here");
 fn jumptozero() {
     // SAFETY: none: this is a deliberate fault.
@@ -182,23 +181,15 @@ extern "C" fn return_to_nowhere() {
     naked_asm!("li ra, 0x123456788", "ret")
 }
 
-crash_kind!(claim 44, harts 2, "fixed", handlerfault, "read of 0xffffffff801ff000, not mapped", "handlerfault::fault,trap::handle,trap_vector,kinds::spin,kinds::handlerfault");
+crash_kind!(claim 44, harts 1, "fixed", handlerfault, "read of 0x", "timer::,trap::handle,trap_vector,kinds::spin,kinds::handlerfault");
 fn handlerfault() {
-    fn fault(_: usize) {
-        pagefault();
-    }
-    fn ask(_: usize) {
-        let error = hart::call(CpuNumber(0), fault, 0);
-        exit::fail(Failure::Test, format_args!("CPU 0 did not crash: {error:?}"))
-    }
-    let error = hart::call_while(CpuNumber(1), ask, 0, spin);
-    exit::fail(Failure::Test, format_args!("nothing interrupted: {error:?}"))
+    timer::damage_sleepers(unmapped());
+    spin();
 }
 
 /// Is interrupted.
 #[inline(never)]
 fn spin() {
-    interrupts::enable();
     while black_box(true) {
         core::hint::spin_loop();
     }
@@ -209,25 +200,25 @@ fn manylines() {
     panic!("one\ntwo\r\nthree");
 }
 
-crash_kind!(claim 45, harts 2, "fixed", deafhart, "panic: CPU 1 does not answer", "kinds::deafhart,crash::crash_here");
+crash_kind!(claim 45, harts 2, "fixed", deafhart, "panic: CPU 1 does not answer: None", "kinds::deafhart,crash::crash_here");
 fn deafhart() {
     static DEAF: AtomicBool = AtomicBool::new(false);
     /// Spins with interrupts off.
-    fn be_deaf(_: usize) {
+    fn be_deaf() {
+        interrupts::disable();
         DEAF.store(true, Ordering::Relaxed);
         while black_box(true) {
             core::hint::spin_loop();
         }
     }
-    let _ = hart::call_while(CpuNumber(1), be_deaf, 0, || {
-        while !DEAF.load(Ordering::Relaxed) {
-            core::hint::spin_loop();
-        }
-        panic!("CPU 1 does not answer");
-    });
+    let deaf = thread::spawn_on(CpuNumber(1), "deaf", be_deaf);
+    while !DEAF.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
+    }
+    panic!("CPU 1 does not answer: {:?}", deaf.err());
 }
 
-crash_kind!(claim 21, harts 2, "fixed", latepass, "panic: CPU 0 is about to pass", "kinds::latepass,hart::other_hart_main");
+crash_kind!(claim 21, harts 2, "fixed", latepass, "panic: CPU 0 is about to pass", "kinds::latepass,thread::thread_main");
 fn latepass() {
     /// As text, what gives CPU 0 the time to pass: its report has begun.
     struct Report;
@@ -241,18 +232,13 @@ fn latepass() {
             f.write_str("CPU 0 is about to pass")
         }
     }
-    let _ = hart::call_while(
-        CpuNumber(1),
-        |_| panic!("{Report}"),
-        0,
-        || {
-            // Does not look whether it should stop: the report lists it as not answering.
-            while !BEGUN.load(Ordering::Relaxed) {
-                core::hint::spin_loop();
-            }
-            exit::pass(format_args!(""))
-        },
-    );
+    let reporting = thread::spawn_on(CpuNumber(1), "reporter", || -> () { panic!("{Report}") });
+    // Does not look whether it should stop: the report lists it as not answering.
+    interrupts::disable();
+    while !BEGUN.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
+    }
+    exit::pass(format_args!(" {:?}", reporting.err()))
 }
 
 crash_kind!(claim 9, harts 1, "fixed", lockedpanic, "panic: with the console locked", "kinds::lockedpanic,crash::crash_here");

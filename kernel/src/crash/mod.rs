@@ -2,27 +2,41 @@
 
 mod kinds;
 
+use command_line::{CommandLine, Job};
 use spin::Once;
 
 use crate::exit::{self, Failure};
-use crate::hart::{self, CpuNumber};
-use crate::{console, image, interrupts};
+use crate::hart::CpuNumber;
+use crate::{console, image, interrupts, thread};
 
 /// A way to crash, registered where it is written.
 pub struct Kind {
     name: &'static str,
+    place: Place,
     crash: fn(),
+}
+
+/// On which stack a crash happens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A thread's, on the CPU asked for.
+    Thread,
+    /// The one that a CPU entered on, before its first thread.
+    EntryOf(CpuNumber),
 }
 
 /// Registers a crash kind: `crash_kind!(claim N, harts N, "flags", name, function, "what the verdict says", "frames of the backtrace")`.
 /// The host reads the same line from the image's `.manifest` and checks the report against it.
 macro_rules! crash_kind {
     (claim $claim:literal, harts $harts:literal, $flags:literal, $name:ident, $sentence:literal, $frames:literal) => {
+        $crate::crash::crash_kind!(claim $claim, harts $harts, $flags, Place::Thread, $name, $sentence, $frames);
+    };
+    (claim $claim:literal, harts $harts:literal, $flags:literal, $place:expr, $name:ident, $sentence:literal, $frames:literal) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".crash_kinds")]
             static KIND: $crate::crash::Kind =
-                $crate::crash::Kind { name: stringify!($name), crash: $name };
+                $crate::crash::Kind { name: stringify!($name), place: $place, crash: $name };
             $crate::crash::manifest_line!(
                 "crash\t",
                 stringify!($name),
@@ -62,45 +76,63 @@ fn kinds() -> &'static [Kind] {
     image::gathered!(Kind, __crash_kinds_start, __crash_kinds_end)
 }
 
-/// The kind that was asked for, and its options as far as a hart needs them to crash.
+/// What was asked for, as far as a hart needs it to crash.
 static ASKED: Once<Asked> = Once::new();
 
 struct Asked {
-    crash: fn(),
+    kind: &'static Kind,
     locked: bool,
     masked: bool,
 }
 
-/// Crashes as asked for. Refuses what there is not, and lists what there is.
-pub fn run(asked: command_line::Crash<'_>) -> ! {
+/// Keeps the crash that the command line asks for, if any. Refuses what there is not, and lists what there is.
+pub fn ask(line: &CommandLine<'_>) {
+    let Job::Crash(asked) = line.job else { return };
     let name = asked.kind;
     let Some(kind) = kinds().iter().find(|kind| kind.name == name) else {
         let why = format_args!("crash={name} is no kind of crash; there are {Names}");
         exit::fail(Failure::Refused, why)
     };
-    ASKED.call_once(|| Asked { crash: kind.crash, locked: asked.locked, masked: asked.masked });
-    let crashes_too = asked.together && asked.cpu != 0;
-    let called = hart::call_while(CpuNumber(asked.cpu), crash_here, 0, || {
-        if crashes_too {
-            crash_here(0);
-        }
-    });
-    if let Err(error) = called {
+    ASKED.call_once(|| Asked { kind, locked: asked.locked, masked: asked.masked });
+}
+
+/// Crashes if that is to happen on the stack that this CPU entered on.
+pub fn on_entry_stack(cpu: CpuNumber) {
+    if let Some(asked) = ASKED.get()
+        && asked.kind.place == Place::EntryOf(cpu)
+    {
+        crash_here();
+    }
+}
+
+/// Crashes in threads, as asked for: on which CPU, and whether on CPU 0 too.
+pub fn run(asked: command_line::Crash<'_>) -> ! {
+    let name = asked.kind;
+    let there = match asked.cpu {
+        0 => None,
+        cpu => Some(thread::spawn_on(CpuNumber(cpu), "crash", crash_here)),
+    };
+    if let Some(Err(error)) = there {
         exit::fail(Failure::Refused, format_args!("crash={name} on CPU {}: {error}", asked.cpu))
+    }
+    if let Some(Ok(thread)) = there
+        && !asked.together
+    {
+        thread.join();
+    } else {
+        crash_here();
     }
     exit::fail(Failure::Test, format_args!("crash={name} did not crash"))
 }
 
 /// Crashes on this hart.
-fn crash_here(_: usize) {
+fn crash_here() {
     let asked = ASKED.get().expect("it was asked for");
     let locked = asked.locked.then(|| console::LINE.lock());
     if asked.masked {
         interrupts::disable();
-    } else {
-        interrupts::enable();
     }
-    (asked.crash)();
+    (asked.kind.crash)();
     drop(locked);
 }
 

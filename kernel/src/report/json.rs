@@ -7,18 +7,20 @@ use core::fmt::{self, Write};
 use super::crash::{Crash, REGISTERS, What};
 use crate::backtrace::{Folded, Step};
 use crate::console::{self, Unlocked};
-use crate::{hart, symbols};
+use crate::hart::{self, Hart};
+use crate::symbols;
 
 /// Writes the line.
 pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
     // Unlocked's writes do not fail, here and below.
     let _ = write!(
         out,
-        "report: {{\"sentence\":\"{}\",\"hart\":{},\"cpu\":{}",
+        "report: {{\"sentence\":\"{}\",\"hart\":{},\"cpu\":{},\"thread\":",
         Escaped(&crash.what),
         crash.hart.id(),
         crash.hart.cpu()
     );
+    thread(out, crash.hart);
     match &crash.what {
         What::Panic(_) => {
             let _ = write!(out, ",\"kind\":\"panic\"");
@@ -55,6 +57,8 @@ pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
             let _ = write!(out, ",\"at\":");
             place(out, step);
         }
+        let _ = write!(out, ",\"thread\":");
+        thread(out, hart);
         let _ = write!(out, "}}");
     });
     let _ = write!(out, ",\"locks\":");
@@ -84,6 +88,12 @@ fn list<T>(
         write(out, item);
     }
     let _ = write!(out, "]");
+}
+
+/// The thread that a hart ran.
+fn thread(out: &mut Unlocked, hart: &Hart) {
+    let thread = hart.current();
+    let _ = write!(out, "{{\"id\":{},\"name\":\"{}\"}}", thread.id(), Escaped(&thread.name()));
 }
 
 /// A code address and its symbol.

@@ -4,6 +4,8 @@ use core::fmt;
 
 use crate::hart::{self, Part, StackKind};
 use crate::image::Section;
+use crate::stack::GAP_BYTES;
+use crate::thread::{self, ThreadRef};
 use crate::{frame, heap, platform, symbols, vm};
 
 /// Addresses below this are taken for a null pointer and an offset.
@@ -32,6 +34,13 @@ impl fmt::Display for Place {
             };
             return write!(f, "{part} the {kind} of CPU {}", hart.cpu());
         }
+        if let Some((thread, part)) = thread_stack_at(address) {
+            let part = match part {
+                Part::Stack => "in",
+                Part::Guard => "in the gap below",
+            };
+            return write!(f, "{part} the stack of {}", *thread);
+        }
         if let Some(section) = Section::of(address) {
             write!(f, "in {}", section.name())?;
             return match symbols::exact(address) {
@@ -49,6 +58,20 @@ impl fmt::Display for Place {
             write!(f, "mapped {}", mapping.rights)
         }
     }
+}
+
+/// The thread in or below whose stack an address lies.
+fn thread_stack_at(address: usize) -> Option<(ThreadRef, Part)> {
+    let mut found = None;
+    thread::for_each(|thread| {
+        let stack = thread.stack();
+        if stack.contains(&address) {
+            found = Some((thread, Part::Stack));
+        } else if (stack.start.saturating_sub(GAP_BYTES)..stack.start).contains(&address) {
+            found = Some((thread, Part::Guard));
+        }
+    });
+    found
 }
 
 /// Whether a pointer was read from memory that is free, give or take the offset of a field.

@@ -15,7 +15,7 @@ const BACKTRACE_LINES: usize = 32;
 /// Writes the report.
 pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
     // Unlocked's writes do not fail, here and below.
-    let _ = writeln!(out, "crash on {}: {}", crash.hart, crash.what);
+    let _ = writeln!(out, "crash on {} in {}: {}", crash.hart, *crash.hart.current(), crash.what);
     if let What::Trap { cause, status, .. } = &crash.what {
         let _ = write!(out, "  at           {}", Named(Step::At(crash.pc)));
         if let Some(instruction) = crash.instruction() {
@@ -62,7 +62,7 @@ fn harts(out: &mut Unlocked) {
         if let Some(step) = stop.at {
             let _ = write!(out, " at {}", Named(step));
         }
-        let _ = writeln!(out);
+        let _ = writeln!(out, " in {}", *hart.current());
     }
 }
 

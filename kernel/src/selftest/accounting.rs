@@ -4,7 +4,7 @@ use riscv::register::{scounteren, sie, sstatus, stvec};
 
 use super::{Outcome, ensure_eq};
 use crate::hart::{self, HARTS};
-use crate::{console, frame, heap, interrupts, stack, vm};
+use crate::{console, frame, heap, interrupts, stack, thread, vm};
 
 /// A snapshot of everything that a test could leave changed.
 #[derive(PartialEq, Eq, Debug)]
@@ -20,13 +20,14 @@ pub struct Account {
     table_pages: usize,
     heap_blocks: usize,
     harts_up: usize,
-    harts_busy: usize,
+    threads: usize,
 }
 
 impl Account {
     /// What there is now.
     pub fn take() -> Account {
         // What stacks and heap keep for later is nobody's.
+        thread::trim();
         stack::trim();
         heap::trim();
         let mut heap_blocks = 0;
@@ -43,7 +44,7 @@ impl Account {
             table_pages: vm::table_pages(),
             heap_blocks,
             harts_up: hart::all().count(),
-            harts_busy: hart::all().filter(|hart| !hart.is_idle()).count(),
+            threads: thread::count(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Interrupt masking and the spin lock.
 
-use super::{Outcome, ensure, ensure_eq, self_test};
+use super::{Outcome, ensure, ensure_eq, self_test, spawned};
+use crate::hart::CpuNumber;
 use crate::interrupts;
 use crate::sync::SpinLock;
+use crate::thread;
 
 self_test!(claim 13, quick, guards_dropped_in_any_order_restore_interrupts_with_the_last);
 fn guards_dropped_in_any_order_restore_interrupts_with_the_last() -> Outcome {
@@ -47,7 +49,6 @@ fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
 
 self_test!(claim 14, harts 2, a_lock_lets_one_hart_in_at_a_time);
 fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
-    use crate::hart;
     use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     const TURNS: usize = 2_000;
     /// Two words that only a lock keeps equal.
@@ -65,20 +66,18 @@ fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
             pair.1 += 1;
         }
     }
-    fn count_there(_: usize) {
-        BEGIN.store(true, Ordering::Relaxed);
-        count();
-    }
     *PAIR.lock() = (0, 0);
     TORN.store(0, Ordering::Relaxed);
     BEGIN.store(false, Ordering::Relaxed);
-    let called = hart::call_while(hart::CpuNumber(1), count_there, 0, || {
-        while !BEGIN.load(Ordering::Relaxed) {
-            core::hint::spin_loop();
-        }
+    let there = spawned(thread::spawn_on(CpuNumber(1), "counts", || {
+        BEGIN.store(true, Ordering::Relaxed);
         count();
-    });
-    ensure!(called.is_ok(), "CPU 1 does not answer");
+    }))?;
+    while !BEGIN.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
+    }
+    count();
+    there.join();
     ensure_eq!(*PAIR.lock(), (2 * TURNS, 2 * TURNS));
     ensure_eq!(TORN.load(Ordering::Relaxed), 0);
     Ok(())

@@ -15,7 +15,7 @@ mod tree;
 
 use core::fmt;
 
-use arrayvec::ArrayString;
+use arrayvec::{ArrayString, ArrayVec};
 use command_line::Only;
 
 use crate::console::{print, println};
@@ -23,6 +23,7 @@ use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
 use crate::image;
 use crate::sync::SpinLock;
+use crate::thread::{self, JoinHandle, SpawnError};
 
 use accounting::Account;
 
@@ -243,18 +244,26 @@ fn run_one(test: &SelfTest) -> Outcome {
 
 /// Runs `work` on every hart at once, each with its CPU number, and returns when all are done.
 fn on_every_hart(work: fn(usize)) -> Outcome {
-    fn from(cpu: usize, work: fn(usize)) -> Result<(), hart::CallError> {
-        if hart::by_cpu(CpuNumber(cpu)).is_none() {
-            work(0);
-            return Ok(());
-        }
-        let mut rest = Ok(());
-        hart::call_while(CpuNumber(cpu), work, cpu, || rest = from(cpu + 1, work))?;
-        rest
+    let mut threads = ArrayVec::<JoinHandle<()>, { hart::MAX_CPUS }>::new();
+    for hart in hart::all() {
+        let cpu = hart.cpu();
+        threads.push(spawned(thread::spawn_on(cpu, "on every hart", move || work(cpu.0)))?);
     }
-    let called = from(1, work);
-    ensure!(called.is_ok(), "a hart does not answer: {called:?}");
+    threads.into_iter().for_each(JoinHandle::join);
     Ok(())
+}
+
+/// Runs `work` on one hart, and gives its result.
+fn on_hart<T: Send + 'static>(
+    cpu: CpuNumber,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Ended> {
+    Ok(spawned(thread::spawn_on(cpu, "on one hart", work))?.join())
+}
+
+/// A thread that a test cannot do without.
+fn spawned<T>(outcome: Result<JoinHandle<T>, SpawnError>) -> Result<JoinHandle<T>, Ended> {
+    outcome.map_err(|error| Ended::Failed(Reason::new(file!(), line!(), format_args!("{error}"))))
 }
 
 /// Numbers that look random and are the same in every run (xorshift64).

@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use ::frames::FrameNumber;
 use paging::{Entry, Error};
 
-use super::{Ended, Outcome, ensure, ensure_eq, on_every_hart, self_test};
+use super::{Ended, Outcome, ensure, ensure_eq, on_every_hart, self_test, spawned};
 use crate::hart::{self, CpuNumber};
 use crate::image::{self, Section};
 use crate::probe::{self, Fault};
+use crate::thread;
 use crate::trap::{Cause, code};
 use crate::vm::{self, PAGE, Rights};
 use crate::{frame, platform};
@@ -62,50 +63,69 @@ fn a_right_that_is_taken_away_is_gone_at_once() -> Outcome {
     Ok(())
 }
 
+/// Runs `look` twice on another hart, with `change` made here in between. The thread stays on its hart, and the hart switches to no other
+/// meanwhile, which might fence for a reason of its own.
+fn before_and_after<T: Send + 'static>(
+    cpu: CpuNumber,
+    look: fn() -> T,
+    change: impl FnOnce() -> Outcome,
+) -> Result<(T, T), Ended> {
+    static STEP: AtomicUsize = AtomicUsize::new(0);
+    fn wait_for(step: usize) {
+        while STEP.load(Ordering::Acquire) != step {
+            core::hint::spin_loop();
+        }
+    }
+    STEP.store(0, Ordering::Relaxed);
+    let thread = spawned(thread::spawn_on(cpu, "looks twice", move || {
+        vm::fence_this_hart();
+        let before = look();
+        STEP.store(1, Ordering::Release);
+        wait_for(2);
+        (before, look())
+    }))?;
+    wait_for(1);
+    let changed = change();
+    STEP.store(2, Ordering::Release);
+    let looks = thread.join();
+    changed.map(|()| looks)
+}
+
 self_test!(claim 31, harts 2, no_hart_reaches_an_unmapped_page);
 fn no_hart_reaches_an_unmapped_page() -> Outcome {
-    static READ: AtomicUsize = AtomicUsize::new(0);
-    fn look(_: usize) {
-        READ.store(probe::read(HERE).map_or(usize::MAX, |value| value as usize), Ordering::Relaxed);
-    }
-    fn look_first(_: usize) {
-        vm::fence_this_hart();
-        look(0);
-    }
     let page = vm::pages(HERE, PAGE);
-    for hart in hart::all() {
+    for hart in hart::all().skip(1) {
         let frame = allocate()?;
         ensure_eq!(vm::map(page, frame, Rights::ReadWrite), Ok(()));
         ensure_eq!(write(HERE, 77), Ok(()));
-        ensure!(hart::call(hart.cpu(), look_first, 0).is_ok());
-        ensure_eq!(READ.load(Ordering::Relaxed), 77);
-        ensure_eq!(vm::unmap(page, free), Ok(()));
-        ensure!(hart::call(hart.cpu(), look, 0).is_ok());
-        let read = READ.load(Ordering::Relaxed);
-        ensure!(read == usize::MAX, "CPU {} still reads {read}", hart.cpu());
+        let (before, after) = before_and_after(
+            hart.cpu(),
+            || probe::read(HERE),
+            || {
+                ensure_eq!(vm::unmap(page, free), Ok(()));
+                Ok(())
+            },
+        )?;
+        ensure_eq!(before, Ok(77));
+        ensure!(after.is_err(), "CPU {} still reads {after:?}", hart.cpu());
     }
     Ok(())
 }
 
 self_test!(claim 31, harts 2, no_hart_keeps_a_right_that_was_taken_away);
 fn no_hart_keeps_a_right_that_was_taken_away() -> Outcome {
-    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-    fn try_to_write(value: usize) {
-        vm::fence_this_hart();
-        WRITTEN.store(usize::from(write(HERE, value as u64).is_ok()), Ordering::Relaxed);
-    }
-    fn try_again(value: usize) {
-        WRITTEN.store(usize::from(write(HERE, value as u64).is_ok()), Ordering::Relaxed);
-    }
     let page = vm::pages(HERE, PAGE);
-    let cpu = CpuNumber(1);
     ensure_eq!(vm::map(page, allocate()?, Rights::ReadWrite), Ok(()));
-    ensure!(hart::call(cpu, try_to_write, 1).is_ok());
-    ensure_eq!(WRITTEN.load(Ordering::Relaxed), 1);
-    ensure_eq!(vm::protect(page, Rights::Read), Ok(()));
-    ensure!(hart::call(cpu, try_again, 2).is_ok());
-    ensure_eq!(WRITTEN.load(Ordering::Relaxed), 0);
-    ensure_eq!(probe::read(HERE), Ok(1));
+    let (before, after) = before_and_after(
+        CpuNumber(1),
+        || write(HERE, 1),
+        || {
+            ensure_eq!(vm::protect(page, Rights::Read), Ok(()));
+            Ok(())
+        },
+    )?;
+    ensure_eq!(before, Ok(()));
+    ensure!(after.is_err(), "CPU 1 still writes");
     ensure_eq!(vm::unmap(page, free), Ok(()));
     Ok(())
 }

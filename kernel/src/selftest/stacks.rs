@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 
 use super::{Outcome, ensure, ensure_eq, self_test};
-use crate::hart::{self, StackKind};
 use crate::stack::{self, GAP_BYTES, NoStack, STACK_BYTES, Stack};
 use crate::vm::PAGE;
-use crate::{frame, probe};
+use crate::{frame, probe, thread};
 
 self_test!(claim 8, quick, a_stack_lies_above_a_gap_of_64_kib);
 fn a_stack_lies_above_a_gap_of_64_kib() -> Outcome {
@@ -79,7 +78,7 @@ fn the_most_stack_ever_used_is_known() -> Outcome {
     ensure_eq!(written, Ok(()));
     ensure_eq!(stack::most_used(fresh.range()), 24);
 
-    let own = hart::HARTS[0].stack(StackKind::Entry);
+    let own = thread::current().stack();
     descend(3);
     let most = stack::most_used(own.clone());
     ensure!((4 * 1024 + 1..=STACK_BYTES).contains(&most), "{most} bytes were used at the most");

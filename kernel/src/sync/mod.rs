@@ -2,4 +2,4 @@
 
 mod spin;
 
-pub use self::spin::SpinLock;
+pub use self::spin::{SpinGuard, SpinLock};

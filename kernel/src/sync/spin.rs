@@ -33,7 +33,11 @@ impl<T> SpinLock<T> {
 
     /// Waits until the lock is free and takes it. Interrupts stay masked until the guard is dropped.
     pub fn lock(&self) -> SpinGuard<'_, T> {
-        let masked = interrupts::mask();
+        self.lock_masked(interrupts::mask())
+    }
+
+    /// As [`lock`](Self::lock), for who has masked interrupts already: the guard takes that over.
+    pub fn lock_masked(&self, masked: Masked) -> SpinGuard<'_, T> {
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
         while self
             .locked
@@ -49,6 +53,15 @@ impl<T> SpinLock<T> {
         SpinGuard { lock: self, _masked: masked }
     }
 
+    /// The guard of a lock that is held by this hart without one: after [`SpinGuard::leak`].
+    ///
+    /// # Safety
+    ///
+    /// This hart holds the lock, and has no other guard of it (invariant LOCK-2).
+    pub unsafe fn assume_held(&self) -> SpinGuard<'_, T> {
+        SpinGuard { lock: self, _masked: Masked::assume() }
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         let masked = interrupts::mask();
@@ -61,6 +74,13 @@ impl<T> SpinLock<T> {
     /// Whether someone holds it; may be out of date by the time it is read.
     pub fn is_locked(&self) -> bool {
         self.locked.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> SpinGuard<'_, T> {
+    /// Keeps the lock, and interrupts masked, without a guard.
+    pub fn leak(self) {
+        core::mem::forget(self);
     }
 }
 

@@ -50,6 +50,11 @@ pub trait Kernel {
     /// Whether `thread` is on its way out.
     fn is_ending(&self, thread: Self::Thread) -> bool;
 
+    /// Told that this hart took `thread` from the queue of another.
+    fn stolen(&self, thread: Self::Thread, from: usize) {
+        let _ = (thread, from);
+    }
+
     /// Interrupts another hart. What was stored before is seen by whoever is interrupted.
     fn interrupt(&self, cpu: usize);
 

@@ -220,7 +220,8 @@ impl Scheduler {
                 self.count(victim, stolen, usize::wrapping_sub);
             }
             kernel.unlock(victim);
-            if stolen.is_some() {
+            if let Some(thread) = stolen {
+                kernel.stolen(thread, victim);
                 return stolen;
             }
         }

@@ -1,0 +1,264 @@
+//! Scheduling on this machine: what `lib/scheduler` needs of harts, locks, switches and interrupts.
+//!
+//! The decisions, and why no wakeup is lost, are in `lib/scheduler`.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use riscv::register::time;
+use scheduler::{Kernel, Queue, Scheduler};
+
+use crate::hart::{self, HARTS, Hart};
+use crate::interrupts;
+use crate::switch;
+use crate::sync::{SpinGuard, SpinLock};
+use crate::thread::{Thread, ThreadRef};
+use crate::{sbi, timer, vm};
+
+static SCHEDULER: Scheduler = Scheduler::new();
+const _: () = assert!(hart::MAX_CPUS <= Scheduler::MAXIMUM_CPUS);
+
+/// What a hart has for scheduling. Its own, but for the queue.
+pub struct Part {
+    queue: SpinLock<Queue<ThreadRef>>,
+    current: AtomicPtr<Thread>,
+    previous: AtomicPtr<Thread>,
+    idle: Thread,
+    /// The state of the page table that this hart has fenced for.
+    fenced_in: AtomicUsize,
+    /// Since when the current thread runs here, in ticks of the timebase.
+    since: AtomicU64,
+    /// Threads taken from other harts' queues.
+    pub steals: AtomicUsize,
+}
+
+impl Part {
+    /// Of a hart that is not up.
+    pub const fn new() -> Part {
+        Part {
+            queue: SpinLock::new(Queue::new()),
+            current: AtomicPtr::new(core::ptr::null_mut()),
+            previous: AtomicPtr::new(core::ptr::null_mut()),
+            idle: Thread::idle(),
+            fenced_in: AtomicUsize::new(0),
+            since: AtomicU64::new(0),
+            steals: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes what runs on this hart its idle thread, on its stack from `stack_low` on. The first thing that a hart does.
+    pub fn settle(&'static self, cpu: usize, stack_low: usize) {
+        let idle = ThreadRef::of_static(&self.idle);
+        idle.stack_low.store(stack_low, Ordering::Relaxed);
+        idle.node.place(cpu, true);
+        idle.node.enter(cpu);
+        self.set_current(idle);
+        self.since.store(time::read64(), Ordering::Relaxed);
+    }
+
+    fn set_current(&self, thread: ThreadRef) {
+        self.current.store(core::ptr::from_ref::<Thread>(&thread).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The thread that runs here.
+    pub fn current(&self) -> ThreadRef {
+        of_pointer(&self.current)
+    }
+
+    /// The thread that runs here when there is no other.
+    pub fn idle(&'static self) -> ThreadRef {
+        ThreadRef::of_static(&self.idle)
+    }
+}
+
+/// A hart's current or previous thread.
+fn of_pointer(pointer: &AtomicPtr<Thread>) -> ThreadRef {
+    // SAFETY: a hart's current thread has not ended, and its previous one is looked at before it is ended (invariant THREAD-1); both
+    // are set from the time on when the hart is up.
+    ThreadRef::of_static(unsafe { &*pointer.load(Ordering::Relaxed) })
+}
+
+/// Lets the next thread of this hart run, if there is one; the current one goes on after all others. No lock may be held.
+pub fn yield_now() {
+    SCHEDULER.yield_now(&Harts);
+}
+
+/// Blocks the current thread, which is queued where its waker will find it, until that wakes it. `condition` is the lock of that queue; it
+/// is released once the thread can be woken, and is the only lock held. Sleeps.
+pub fn block<T>(condition: SpinGuard<'_, T>) {
+    SCHEDULER.block(&Harts, condition);
+}
+
+/// Makes a blocked thread run, which is in no queue any more. Takes the lock of a run queue; may be called anywhere.
+pub fn wake(thread: ThreadRef) {
+    SCHEDULER.wake(&Harts, thread);
+}
+
+/// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
+pub fn begin() {
+    hart::of_this_cpu().set_interrupts_were_on(true);
+    SCHEDULER.arrive(&Harts);
+}
+
+/// Ends the current thread. No lock may be held.
+pub fn exit() -> ! {
+    let masked = interrupts::mask();
+    masked.hart().current().is_ending.store(true, Ordering::Relaxed);
+    drop(masked);
+    SCHEDULER.exit(&Harts);
+    unreachable!("nothing queues a thread that has ended")
+}
+
+/// What an idle thread does for ever. Interrupts are off.
+pub fn idle() -> ! {
+    SCHEDULER.idle(&Harts)
+}
+
+/// Takes the current thread off its hart if another waits there: what a timer interrupt does on its way out.
+pub fn preempt() {
+    let hart = hart::of_this_cpu();
+    let current = hart.current();
+    if current == hart.scheduling.idle() {
+        return;
+    }
+    let before = current.counts.switches.load(Ordering::Relaxed);
+    yield_now();
+    if current.counts.switches.load(Ordering::Relaxed) != before {
+        current.counts.preemptions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// This machine, for the scheduler.
+struct Harts;
+
+impl Kernel for Harts {
+    type Thread = ThreadRef;
+
+    fn cpus(&self) -> usize {
+        hart::count()
+    }
+
+    fn cpu(&self) -> usize {
+        hart::of_this_cpu().cpu().0
+    }
+
+    fn current(&self) -> ThreadRef {
+        hart::of_this_cpu().current()
+    }
+
+    fn idle_thread(&self) -> ThreadRef {
+        hart::of_this_cpu().scheduling.idle()
+    }
+
+    fn lock_here(&self) -> usize {
+        let masked = interrupts::mask();
+        let hart = masked.hart();
+        hart.scheduling.queue.lock_masked(masked).leak();
+        hart.cpu().0
+    }
+
+    fn lock(&self, cpu: usize) {
+        queue(cpu).lock().leak();
+    }
+
+    fn try_lock(&self, cpu: usize) -> bool {
+        queue(cpu).try_lock().map(SpinGuard::leak).is_some()
+    }
+
+    fn unlock(&self, cpu: usize) {
+        drop(held(cpu));
+    }
+
+    fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<ThreadRef>) -> R) -> R {
+        let mut queue = held(cpu);
+        let result = act(&mut queue);
+        queue.leak();
+        result
+    }
+
+    fn switch(&self, from: ThreadRef, to: ThreadRef) {
+        let hart = hart::of_this_cpu();
+        debug_assert!(!interrupts::are_enabled(), "a switch with interrupts on");
+        assert!(
+            hart.masks() == 1,
+            "a switch with {} masks, not the run queue's alone",
+            hart.masks()
+        );
+        hart.scheduling.leave(from, to, hart);
+        let interrupts_were_on = hart.interrupts_were_on();
+        // SAFETY: interrupts are off. `to` was queued when it had left its hart, is queued no more, and its stack is fenced for
+        // (invariant THREAD-2).
+        unsafe { switch::switch(from.context.get(), to.context.get()) };
+        // Perhaps another hart: whether interrupts were on belongs to the thread.
+        hart::of_this_cpu().set_interrupts_were_on(interrupts_were_on);
+    }
+
+    fn previous(&self) -> ThreadRef {
+        of_pointer(&hart::of_this_cpu().scheduling.previous)
+    }
+
+    fn ended(&self, thread: ThreadRef) {
+        thread.end();
+    }
+
+    fn is_ending(&self, thread: ThreadRef) -> bool {
+        thread.is_ending.load(Ordering::Relaxed)
+    }
+
+    fn stolen(&self, _: ThreadRef, _: usize) {
+        let steals = &hart::of_this_cpu().scheduling.steals;
+        steals.store(steals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn interrupt(&self, cpu: usize) {
+        if let Err(error) = sbi::send_ipi(HARTS[cpu].id()) {
+            panic!("the firmware sends no IPI to CPU {cpu}: {error}");
+        }
+    }
+
+    fn wait_for_interrupt(&self) {
+        timer::before_idling();
+        riscv::asm::wfi();
+        timer::after_idling();
+    }
+
+    fn take_interrupts(&self) {
+        crate::stop::if_asked();
+        interrupts::enable();
+        interrupts::disable();
+    }
+}
+
+impl Part {
+    /// Everything of a switch but the registers: time, counts, the stack that the trap vector checks, and the fence for a stack that
+    /// was mapped since this hart last fenced.
+    fn leave(&self, from: ThreadRef, to: ThreadRef, hart: &Hart) {
+        let now = time::read64();
+        let ran = now.wrapping_sub(self.since.load(Ordering::Relaxed));
+        self.since.store(now, Ordering::Relaxed);
+        let run_time = &from.counts.run_time;
+        run_time.store(run_time.load(Ordering::Relaxed).wrapping_add(ran), Ordering::Relaxed);
+        let switches = &to.counts.switches;
+        switches.store(switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let harts = &to.counts.harts;
+        harts.store(harts.load(Ordering::Relaxed) | 1 << hart.cpu().0, Ordering::Relaxed);
+        self.previous.store(core::ptr::from_ref::<Thread>(&from).cast_mut(), Ordering::Relaxed);
+        self.set_current(to);
+        hart.stack_low.store(to.stack_low.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.fenced_in.load(Ordering::Relaxed) < to.mapped_in.load(Ordering::Relaxed) {
+            // Before the fence: what is mapped meanwhile is fenced for once more.
+            self.fenced_in.store(vm::mappings_so_far(), Ordering::Relaxed);
+            vm::fence_this_hart();
+        }
+    }
+}
+
+fn queue(cpu: usize) -> &'static SpinLock<Queue<ThreadRef>> {
+    &HARTS[cpu].scheduling.queue
+}
+
+/// The guard of a run queue whose lock this hart holds.
+fn held(cpu: usize) -> SpinGuard<'static, Queue<ThreadRef>> {
+    // SAFETY: the scheduler calls `with_queue` and `unlock` between `lock` and `unlock` alone, on the same hart: a switch gives the
+    // lock to the thread that comes (LOCK-2).
+    unsafe { queue(cpu).assume_held() }
+}
