@@ -78,6 +78,9 @@ unsafe impl Sync for Hart {}
 /// All harts by CPU number. The entry gives element 0 to the boot hart.
 pub static HARTS: [Hart; MAX_CPUS] = [const { Hart::new() }; MAX_CPUS];
 
+/// See [`are_started`].
+static ARE_STARTED: AtomicBool = AtomicBool::new(false);
+
 /// See [`count`].
 static COUNT: AtomicUsize = AtomicUsize::new(1);
 
@@ -350,6 +353,12 @@ pub fn start_others(machine: &Machine<'_>) {
             next = free.next();
         }
     }
+    ARE_STARTED.store(true, Ordering::Release);
+}
+
+/// Whether the boot hart has done with starting the others.
+pub fn are_started() -> bool {
+    ARE_STARTED.load(Ordering::Acquire)
 }
 
 /// Why a hart is not up.
@@ -387,6 +396,7 @@ fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartErro
             COUNT.fetch_max(hart.cpu().0 + 1, Ordering::Relaxed);
             return Ok(());
         }
+        stop::if_asked();
         core::hint::spin_loop();
     }
     if hart.arrival.give_up() {
@@ -403,6 +413,7 @@ pub extern "C" fn other_hart_main() -> ! {
     if !hart.arrival.arrive() {
         boot::park()
     }
+    stop::if_asked();
     crash::on_entry_stack(hart.cpu());
     timer::start_here();
     sched::idle()

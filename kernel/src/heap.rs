@@ -121,6 +121,14 @@ pub fn trim() {
     HEAP.lock().trim();
 }
 
+/// Frames that the heap holds: for blocks, and for its own books.
+pub fn frames_held() -> usize {
+    let heap = HEAP.lock();
+    let mut pages = 0;
+    heap.for_each_class(|usage| pages += usage.pages);
+    pages + heap.ledgers()
+}
+
 /// Shows what the blocks of each size use.
 pub fn for_each_class(show: impl FnMut(Usage)) {
     HEAP.lock().for_each_class(show);

@@ -171,9 +171,12 @@ impl Report {
         }
         if expected.whole {
             let last = self.backtrace.last().and_then(|step| step.at.symbol.as_deref());
+            let begins = |last: &str| last.contains("hart_main") || last.contains("thread_main");
             demand(
-                last.is_some_and(|last| last.contains("hart_main")),
-                format!("the backtrace ends in {last:?}, not where a hart enters"),
+                last.is_some_and(begins),
+                format!(
+                    "the backtrace ends in {last:?}, where no hart enters and no thread begins"
+                ),
             );
         }
         complaints

@@ -2,12 +2,14 @@
 
 mod kinds;
 
+use core::time::Duration;
+
 use command_line::{CommandLine, Job};
 use spin::Once;
 
 use crate::exit::{self, Failure};
-use crate::hart::CpuNumber;
-use crate::{console, image, interrupts, thread};
+use crate::hart::{self, CpuNumber};
+use crate::{console, image, interrupts, stop, thread, timer};
 
 /// A way to crash, registered where it is written.
 pub struct Kind {
@@ -101,6 +103,11 @@ pub fn on_entry_stack(cpu: CpuNumber) {
     if let Some(asked) = ASKED.get()
         && asked.kind.place == Place::EntryOf(cpu)
     {
+        // A report shows every hart: this one waits for the last.
+        while cpu != CpuNumber(0) && !hart::are_started() {
+            stop::if_asked();
+            core::hint::spin_loop();
+        }
         crash_here();
     }
 }
@@ -108,6 +115,10 @@ pub fn on_entry_stack(cpu: CpuNumber) {
 /// Crashes in threads, as asked for: on which CPU, and whether on CPU 0 too.
 pub fn run(asked: command_line::Crash<'_>) -> ! {
     let name = asked.kind;
+    if ASKED.get().is_some_and(|asked| asked.kind.place != Place::Thread) {
+        // It happens on another hart, now that all are up.
+        timer::sleep(Duration::from_secs(60));
+    }
     let there = match asked.cpu {
         0 => None,
         cpu => Some(thread::spawn_on(CpuNumber(cpu), "crash", crash_here)),

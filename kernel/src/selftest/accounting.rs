@@ -3,7 +3,7 @@
 use riscv::register::{scounteren, sie, sstatus, stvec};
 
 use super::{Outcome, ensure_eq};
-use crate::hart::{self, HARTS};
+use crate::hart;
 use crate::{console, frame, heap, interrupts, stack, thread, vm};
 
 /// A snapshot of everything that a test could leave changed.
@@ -33,14 +33,15 @@ impl Account {
         let mut heap_blocks = 0;
         heap::for_each_class(|usage| heap_blocks += usage.blocks);
         Account {
-            masks: HARTS.iter().map(|hart| hart.masks()).sum(),
+            masks: hart::of_this_cpu().masks(),
             interrupts_on: interrupts::are_enabled(),
             status: status_without_trap_history(),
             enabled_interrupts: sie::read().bits(),
             vector: stvec::read().bits(),
             counters: scounteren::read().bits(),
             console_locked: console::LINE.is_locked(),
-            frames_in_use: frame::statistics().in_use,
+            // The same blocks may lie in more pages or fewer, by where others lay meanwhile.
+            frames_in_use: frame::statistics().in_use - heap::frames_held(),
             table_pages: vm::table_pages(),
             heap_blocks,
             harts_up: hart::all().count(),
