@@ -52,6 +52,11 @@ impl Part {
         }
     }
 
+    /// When the next tick is due.
+    pub fn next_tick(&self) -> Instant {
+        Instant(self.next_tick.load(Ordering::Relaxed))
+    }
+
     /// Sets the comparator. Fires at once if the deadline is past.
     fn arm(&self, deadline: u64) {
         if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
@@ -98,6 +103,11 @@ pub fn start(machine: &Machine<'_>) {
     } else if let Err(error) = sbi::set_timer(NEVER) {
         println!("no ticks: this hart has no Sstc, and the firmware sets no timer: {error}");
     }
+}
+
+/// Ticks of the timebase from one tick of a hart to the next.
+pub fn period() -> u64 {
+    PERIOD.load(Ordering::Relaxed)
 }
 
 /// How the comparator is set, as it is printed.

@@ -8,8 +8,11 @@ mod heap;
 mod locks;
 mod paging;
 mod probes;
+mod sleeping;
 mod space;
 mod stacks;
+mod threads;
+mod time;
 mod traps;
 mod tree;
 
@@ -46,6 +49,17 @@ pub struct Reason {
 
 /// The message of the last failure. One test runs at a time, and an error that carries its text would be a large one.
 static MESSAGE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+
+/// What a test wants to say though it is no verdict.
+static NOTE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+
+/// Lets the test say something on a line of its own, after its result.
+pub fn note(message: fmt::Arguments<'_>) {
+    let mut text = NOTE.lock();
+    text.0.clear();
+    // As in `Reason::new`.
+    let _ = fmt::write(&mut *text, message);
+}
 
 impl Reason {
     /// A reason with a message, cut to its room.
@@ -124,6 +138,9 @@ macro_rules! self_test {
     };
     (claim $claim:literal, harts $harts:literal, $name:ident) => {
         $crate::selftest::self_test!(@ $claim, $harts, false, "-", $name);
+    };
+    (claim $claim:literal, icount, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, "icount", $name);
     };
     (@ $claim:literal, $harts:literal, $quick:literal, $flags:literal, $name:ident) => {
         const _: () = {
@@ -227,6 +244,10 @@ fn run_those(chosen: impl Fn(&SelfTest) -> bool) -> Tally {
         match &outcome {
             Ok(()) => println!("ok"),
             Err(ended) => println!("{ended}"),
+        }
+        let note = core::mem::take(&mut NOTE.lock().0);
+        if !note.is_empty() {
+            println!("  {note}");
         }
         tally.count(&outcome);
     }

@@ -1,0 +1,96 @@
+//! A mutex: who does not get it sleeps.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use scheduler::Queue;
+
+use super::SpinLock;
+use crate::sched;
+use crate::thread::{self, ThreadRef};
+
+/// Data that one thread at a time may touch, for as long as it likes. May sleep; not for interrupt handlers, and not to be taken
+/// with a spin lock held.
+pub struct Mutex<T> {
+    state: SpinLock<State>,
+    data: UnsafeCell<T>,
+}
+
+struct State {
+    is_held: bool,
+    waiters: Queue<ThreadRef>,
+}
+
+// SAFETY: the guard gives `&mut T` to one thread at a time (invariant LOCK-1), so `T` only ever moves between threads.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+/// Proof that the mutex is held; gives it to the thread that has waited longest when dropped.
+#[must_use]
+pub struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// A free mutex around `data`.
+    pub const fn new(data: T) -> Self {
+        let state = State { is_held: false, waiters: Queue::new() };
+        Mutex { state: SpinLock::new(state), data: UnsafeCell::new(data) }
+    }
+
+    /// Waits until the mutex is free and takes it. First come, first served. Sleeps.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let mut state = self.state.lock();
+        if state.is_held {
+            state.waiters.push(thread::current());
+            // Whoever gives it back gives it to this thread: it stays held.
+            sched::block(state);
+        } else {
+            state.is_held = true;
+        }
+        MutexGuard { mutex: self }
+    }
+
+    /// Takes the mutex if nobody has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let was_held = core::mem::replace(&mut self.state.lock().is_held, true);
+        (!was_held).then_some(MutexGuard { mutex: self })
+    }
+
+    /// How many threads wait for it.
+    pub fn waiters(&self) -> usize {
+        self.state.lock().waiters.len()
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    /// The mutex that is held.
+    pub(super) fn mutex(&self) -> &'a Mutex<T> {
+        self.mutex
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the mutex (LOCK-1).
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard holds the mutex (LOCK-1), and `&mut self` is the only way in through it.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.mutex.state.lock();
+        match state.waiters.pop() {
+            Some(next) => sched::wake(next),
+            None => state.is_held = false,
+        }
+    }
+}
