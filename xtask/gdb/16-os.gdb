@@ -1,0 +1,60 @@
+# gdb for 16-os. `cargo run -- gdb` has gdb read this before it connects to QEMU; README.md says how to use it.
+
+set confirm off
+# A name that is mistyped is an error, and not a breakpoint that is never hit.
+set breakpoint pending off
+
+define to_kernel_main
+    # Hardware breakpoints (hbreak, thbreak) compare addresses and write nothing: they can be set while paging is off and
+    # the kernel's addresses do not exist yet.
+    thbreak kernel::kernel_main
+    continue
+end
+document to_kernel_main
+Run from the machine's reset, through the firmware, to the first Rust of the kernel.
+end
+
+# Last, because a gdb without Python stops reading here. It shows the short names of functions.
+python
+import re
+
+import gdb
+from gdb.FrameDecorator import FrameDecorator
+
+
+class Frame(FrameDecorator):
+    """A frame under the name that the kernel's own reports have for it: line tables have no paths."""
+
+    def function(self):
+        frame = self.inferior_frame()
+        symbol = None if frame.type() == gdb.INLINE_FRAME else self.symbol(frame)
+        if symbol is None:
+            return super().function()
+        return "<trap> " + symbol if frame.type() == gdb.SIGTRAMP_FRAME else symbol
+
+    @staticmethod
+    def symbol(frame):
+        newer = frame.newer()
+        while newer is not None and newer.type() == gdb.INLINE_FRAME:
+            newer = newer.newer()
+        # A call of a function that never returns can be the last instruction: what follows belongs to somebody else.
+        called = newer is not None and newer.type() != gdb.SIGTRAMP_FRAME
+        address = frame.pc() - 1 if called else frame.pc()
+        said = gdb.execute(f"info symbol {address:#x}", to_string=True)
+        found = re.match(r"(.*?)(?: \+ \d+)? in section ", said)
+        return found and found[1]
+
+
+class Backtrace:
+    """Every frame but the one at address zero, where the entry has each backtrace end."""
+
+    name = "16-os"
+    priority = 100
+    enabled = True
+
+    def filter(self, frames):
+        return (Frame(frame) for frame in frames if frame.inferior_frame().pc() != 0)
+
+
+gdb.frame_filters[Backtrace.name] = Backtrace()
+end
