@@ -36,7 +36,8 @@ const SOURCES: &str = "/16-os";
 #[command(
     after_help = "gdb begins at `kernel_main`, with paging on. Functions have the names that crash reports show: `break kernel::exit::crash`.
 `backtrace` goes through traps into the code that they interrupted. The kernel's console goes to a file, whose path is
-shown, and to a socket. With --command or --batch gdb asks nobody, and its exit code is this command's.
+shown, and to a socket. With --command or --batch gdb asks nobody, and stops at the first command that fails; its exit code
+is this command's. Statics have names too: `set language c`, then `x/4gx &'kernel::hart::HARTS'`.
 
 Examples:
   cargo run -- gdb                                     at kernel_main, on one hart
@@ -79,6 +80,13 @@ impl Arguments {
     /// Whether gdb runs commands and asks nobody.
     fn is_batch(&self) -> bool {
         self.batch.is_some() || !self.command.is_empty()
+    }
+
+    /// What gdb does once it is connected. A file of them ends at the first that fails.
+    fn commands(&self) -> Vec<String> {
+        let start = (!self.reset).then(|| "to_kernel_main".to_owned());
+        let file = self.batch.as_ref().map(|file| format!("source {}", file.display()));
+        start.into_iter().chain(self.command.iter().cloned()).chain(file).collect()
     }
 
     fn boot(&self, elf: &Path) -> Boot {
@@ -126,7 +134,15 @@ fn debug(
 ) -> io::Result<ExitStatus> {
     leave_interrupts_to_gdb()?;
     let mut command = Command::new(&gdb.program);
-    command.args(words(arguments, symbols, &machine.stub(), &environment::workspace()));
+    command.args(words(symbols, &machine.stub(), &environment::workspace()));
+    if arguments.is_batch() {
+        let file = machine.folder.path().join("commands");
+        fs::write(&file, arguments.commands().join("\n"))?;
+        // The same for everybody: without the user's own settings.
+        command.args(["-nx", "-batch", "-x"]).arg(file);
+    } else {
+        command.args(arguments.commands().iter().flat_map(|command| ["-ex", command]));
+    }
     // Nothing about this program is to be had from elsewhere, and gdb would ask first.
     command.env_remove("DEBUGINFOD_URLS");
     // SAFETY: between fork and exec the closure makes one system call; it neither allocates nor takes a lock.
@@ -134,29 +150,14 @@ fn debug(
     command.status()
 }
 
-/// gdb's arguments.
-fn words(arguments: &Arguments, symbols: &Path, stub: &Path, workspace: &Path) -> Vec<String> {
+/// gdb's arguments, up to where it is connected.
+fn words(symbols: &Path, stub: &Path, workspace: &Path) -> Vec<String> {
     let path = |path: &Path| path.display().to_string();
-    let mut words = vec!["-quiet".to_owned()];
-    let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
-    add("-x", path(&workspace.join(SCRIPT)));
     let sources = path(workspace).replace('\\', r"\\").replace('"', "\\\"");
-    add("-ex", format!("set substitute-path {SOURCES} \"{sources}\""));
-    add("-ex", format!("target remote {}", path(stub)));
-    if !arguments.reset {
-        add("-ex", "to_kernel_main".to_owned());
-    }
-    for command in &arguments.command {
-        add("-ex", command.clone());
-    }
-    if let Some(file) = &arguments.batch {
-        add("-x", path(file));
-    }
-    if arguments.is_batch() {
-        // The same for everybody: without the user's own settings.
-        words.extend(["-nx", "-batch"].map(str::to_owned));
-    }
-    words.push(path(symbols));
+    let mut words = vec!["-quiet".to_owned(), path(symbols)];
+    words.extend(["-x".to_owned(), path(&workspace.join(SCRIPT))]);
+    words.extend(["-ex".to_owned(), format!("set substitute-path {SOURCES} \"{sources}\"")]);
+    words.extend(["-ex".to_owned(), format!("target remote {}", path(stub))]);
     words
 }
 
@@ -364,31 +365,29 @@ mod tests {
         Line::parse_from([&["gdb"], words].concat()).arguments
     }
 
-    fn words_for_gdb(arguments: &Arguments) -> String {
-        let [symbols, stub, workspace] = ["/image.elf", "/socket", "/a \"place\""].map(Path::new);
-        words(arguments, symbols, stub, workspace).join(" ")
-    }
-
     #[test]
-    fn gdb_connects_goes_to_kernel_main_and_then_does_as_told() {
-        let arguments = arguments(&["--batch", "file", "--command", "one", "--command", "two"]);
+    fn gdb_knows_its_settings_and_the_sources_before_it_connects() {
+        let [symbols, stub, workspace] = ["/image.elf", "/socket", "/a \"place\""].map(Path::new);
         assert_eq!(
-            words_for_gdb(&arguments),
-            "-quiet -x /a \"place\"/xtask/gdb/16-os.gdb -ex set substitute-path /16-os \"/a \\\"place\\\"\" \
-             -ex target remote /socket -ex to_kernel_main -ex one -ex two -x file -nx -batch /image.elf"
+            words(symbols, stub, workspace).join(" "),
+            "-quiet /image.elf -x /a \"place\"/xtask/gdb/16-os.gdb \
+             -ex set substitute-path /16-os \"/a \\\"place\\\"\" -ex target remote /socket"
         );
     }
 
     #[test]
-    fn only_a_session_on_the_terminal_has_the_users_settings() {
-        assert!(!words_for_gdb(&arguments(&[])).contains("-nx"));
-        assert!(words_for_gdb(&arguments(&["--command", "quit"])).contains("-nx -batch"));
-        assert!(words_for_gdb(&arguments(&["--batch", "file"])).contains("-nx -batch"));
+    fn gdb_goes_to_kernel_main_and_then_does_as_told() {
+        let told = arguments(&["--batch", "file", "--command", "one", "--command", "two"]);
+        assert_eq!(told.commands(), ["to_kernel_main", "one", "two", "source file"]);
+        assert_eq!(arguments(&[]).commands(), ["to_kernel_main"]);
+        assert_eq!(arguments(&["--reset", "--command", "one"]).commands(), ["one"]);
     }
 
     #[test]
-    fn from_the_reset_nothing_runs_before_gdb_is_asked() {
-        assert!(!words_for_gdb(&arguments(&["--reset"])).contains("to_kernel_main"));
+    fn whoever_says_what_to_do_is_not_asked() {
+        assert!(!arguments(&["--smp", "4"]).is_batch());
+        assert!(arguments(&["--command", "quit"]).is_batch());
+        assert!(arguments(&["--batch", "file"]).is_batch());
     }
 
     #[test]

@@ -239,6 +239,14 @@ fn the_exit_code_is_gdbs_the_console_is_in_a_file_and_qemu_is_gone() {
 }
 
 #[test]
+fn a_command_that_fails_is_the_last() {
+    let session = Session::new(&[], &["break no_such_function", "echo still here\\n"]);
+    assert_eq!(session.code, Some(1), "{session}");
+    assert!(session.messages.contains("\"no_such_function\" not defined"), "{session}");
+    assert!(!session.output.contains("still here"), "{session}");
+}
+
+#[test]
 fn what_qemu_does_not_take_is_a_wrong_command_line() {
     let session = Session::new(&["--cpu", "no-such-cpu"], &["continue"]);
     assert_eq!(session.code, Some(2), "{session}");
