@@ -155,8 +155,8 @@ fn a_backtrace_goes_through_a_trap_from_the_emergency_stack() {
     ]);
 }
 
-/// At the vector's first instruction nothing has been saved yet, in the report everything has been, and the handler
-/// has used each register for something else.
+/// At the vector's first instruction nothing has been saved yet; nine later sp and t0 are new, and what they were is in
+/// other registers; in the report everything is in memory, and the registers are used for something else.
 #[test]
 fn every_register_of_the_interrupted_code_is_known_throughout_a_trap() {
     let commands = [
@@ -169,6 +169,10 @@ fn every_register_of_the_interrupted_code_is_known_throughout_a_trap() {
         "up",
         "echo at the vector\\n",
         "info registers",
+        "stepi 9",
+        "up",
+        "echo on the new frame\\n",
+        "info registers",
         "break kernel::exit::crash",
         "continue",
         "frame function pagefault",
@@ -176,12 +180,14 @@ fn every_register_of_the_interrupted_code_is_known_throughout_a_trap() {
         "info registers",
     ];
     let session = Session::new(&["--append", "crash=pagefault"], &commands);
-    let [live, at_the_vector, in_the_report] =
-        ["live", "at the vector", "in the report"].map(|word| registers(session.after(word)));
+    let [live, at_the_vector, on_the_new_frame, in_the_report] =
+        ["live", "at the vector", "on the new frame", "in the report"]
+            .map(|word| registers(session.after(word)));
     assert_eq!(live.len(), 32, "{session}");
     assert_eq!((live[0].0, live[31].0), ("ra", "pc"), "{session}");
     assert_eq!(live[..31], at_the_vector[..31], "{session}");
     assert_ne!(live[31], at_the_vector[31], "{session}");
+    assert_eq!(at_the_vector, on_the_new_frame, "{session}");
     assert_eq!(at_the_vector, in_the_report, "{session}");
 }
 
