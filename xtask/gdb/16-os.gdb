@@ -7,7 +7,10 @@ set breakpoint pending off
 define to_kernel_main
     # Hardware breakpoints (hbreak, thbreak) compare addresses and write nothing: they can be set while paging is off and
     # the kernel's addresses do not exist yet.
-    thbreak kernel::kernel_main
+    # At the very first one: behind the prologue may be a function that was inlined. The name is C's notation.
+    set language c
+    thbreak *'kernel::kernel_main'
+    set language auto
     continue
 end
 document to_kernel_main

@@ -28,9 +28,6 @@ use crate::{progress, style};
 /// What gdb reads before it connects.
 const SCRIPT: &str = "xtask/gdb/16-os.gdb";
 
-/// What the compiler was told that the workspace is called (see [`image`]).
-const SOURCES: &str = "/16-os";
-
 /// How to boot, and what to have gdb do.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -120,7 +117,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         quoted(&machine.log.display().to_string()),
         quoted(&machine.console().display().to_string()),
     ));
-    let status = debug(&gdb, arguments, &symbols, &machine);
+    let folders = image::renamed_folders(&environment, &environment::workspace());
+    let status = debug(&gdb, arguments, words(&symbols, &machine.stub(), &folders), &machine);
     machine.end()?;
     Ok(exit_code(status?))
 }
@@ -129,12 +127,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn debug(
     gdb: &Gdb,
     arguments: &Arguments,
-    symbols: &Path,
+    words: Vec<String>,
     machine: &Stopped,
 ) -> io::Result<ExitStatus> {
     leave_interrupts_to_gdb()?;
     let mut command = Command::new(&gdb.program);
-    command.args(words(symbols, &machine.stub(), &environment::workspace()));
+    command.args(words);
     if arguments.is_batch() {
         let file = machine.folder.path().join("commands");
         fs::write(&file, arguments.commands().join("\n"))?;
@@ -150,14 +148,17 @@ fn debug(
     command.status()
 }
 
-/// gdb's arguments, up to where it is connected.
-fn words(symbols: &Path, stub: &Path, workspace: &Path) -> Vec<String> {
+/// gdb's arguments, up to where it is connected. `folders` are those of the sources, and what the image calls them.
+fn words(symbols: &Path, stub: &Path, folders: &[(PathBuf, &str)]) -> Vec<String> {
     let path = |path: &Path| path.display().to_string();
-    let sources = path(workspace).replace('\\', r"\\").replace('"', "\\\"");
     let mut words = vec!["-quiet".to_owned(), path(symbols)];
-    words.extend(["-x".to_owned(), path(&workspace.join(SCRIPT))]);
-    words.extend(["-ex".to_owned(), format!("set substitute-path {SOURCES} \"{sources}\"")]);
-    words.extend(["-ex".to_owned(), format!("target remote {}", path(stub))]);
+    let mut add = |option: &str, value| words.extend([option.to_owned(), value]);
+    add("-x", path(&environment::workspace().join(SCRIPT)));
+    for (folder, name) in folders {
+        let folder = path(folder).replace('\\', r"\\").replace('"', "\\\"");
+        add("-ex", format!("set substitute-path {name} \"{folder}\""));
+    }
+    add("-ex", format!("target remote {}", path(stub)));
     words
 }
 
@@ -366,12 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn gdb_knows_its_settings_and_the_sources_before_it_connects() {
-        let [symbols, stub, workspace] = ["/image.elf", "/socket", "/a \"place\""].map(Path::new);
+    fn gdb_knows_where_the_sources_are_before_it_connects() {
+        let [symbols, stub] = ["/image.elf", "/socket"].map(Path::new);
+        let folders = [(PathBuf::from("/a \"place\""), "/16-os"), (PathBuf::from("/b"), "/crates")];
+        let words = words(symbols, stub, &folders);
+        assert_eq!(words[..3], ["-quiet", "/image.elf", "-x"]);
+        assert!(Path::new(&words[3]).is_file(), "{} is not there", words[3]);
         assert_eq!(
-            words(symbols, stub, workspace).join(" "),
-            "-quiet /image.elf -x /a \"place\"/xtask/gdb/16-os.gdb \
-             -ex set substitute-path /16-os \"/a \\\"place\\\"\" -ex target remote /socket"
+            words[4..].join(" "),
+            "-ex set substitute-path /16-os \"/a \\\"place\\\"\" -ex set substitute-path /crates \"/b\" \
+             -ex target remote /socket"
         );
     }
 
