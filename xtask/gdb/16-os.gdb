@@ -5,19 +5,19 @@ set confirm off
 set breakpoint pending off
 
 define to_kernel_main
-    # Hardware breakpoints (hbreak, thbreak) compare addresses and write nothing: they can be set while paging is off and
-    # the kernel's addresses do not exist yet.
-    # At the very first one: behind the prologue may be a function that was inlined. The name is C's notation.
+    # A hardware breakpoint compares addresses and writes nothing: it can be set while paging is off and the kernel's
+    # addresses do not exist yet. It is at the first instruction, because behind the prologue, where gdb would put it, an
+    # inlined function may begin; only with C's notation can the name be part of an address.
     set language c
     thbreak *'kernel::kernel_main'
     set language auto
     continue
 end
 document to_kernel_main
-Run from the machine's reset, through the firmware, to the first Rust of the kernel.
+Run from the machine's reset, through the firmware, to kernel_main, where the kernel's boot order begins.
 end
 
-# Last, because a gdb without Python stops reading here. It shows the short names of functions.
+# Last, because a gdb without Python stops reading here: its backtraces have functions without their paths.
 python
 import re
 
