@@ -191,10 +191,14 @@ impl Stopped {
     /// How long QEMU may take to begin. A hang of QEMU itself must not become one of ours.
     const PATIENCE: Duration = Duration::from_secs(120);
 
+    /// How many consoles of earlier sessions are kept.
+    const LOGS: usize = 50;
+
     fn start(environment: &Environment, boot: &Boot) -> anyhow::Result<Stopped> {
         let folder = tempfile::Builder::new().prefix("16-os-").tempdir()?;
         let logs = environment::target_dir().join("gdb");
         fs::create_dir_all(&logs)?;
+        keep_newest(&logs, Stopped::LOGS);
         let (_, log) = tempfile::Builder::new()
             .prefix("console-")
             .suffix(".log")
@@ -263,6 +267,16 @@ impl Drop for Stopped {
         // It may have ended before: then there is nothing to do.
         let _ = self.end();
     }
+}
+
+/// Removes the oldest files of a folder. One that cannot be removed is in nobody's way.
+fn keep_newest(folder: &Path, count: usize) {
+    let files = folder.read_dir().into_iter().flatten().flatten();
+    let dated = |file: fs::DirEntry| Some((file.metadata().ok()?.modified().ok()?, file.path()));
+    let mut files: Vec<_> = files.filter_map(dated).collect();
+    files.sort();
+    let old = files.len().saturating_sub(count);
+    files.drain(..old).for_each(|(_, file)| drop(fs::remove_file(file)));
 }
 
 /// Whether somebody at the socket says something.
@@ -405,6 +419,22 @@ mod tests {
     #[test]
     fn a_path_with_a_comma_is_one_value_of_an_option() {
         assert_eq!(escaped(Path::new("/a,b/c")), "/a,,b/c");
+    }
+
+    #[test]
+    fn only_the_newest_logs_are_kept() {
+        let folder = tempfile::tempdir().expect("there is room");
+        for age in [2, 0, 3, 1] {
+            let file = File::create(folder.path().join(age.to_string())).expect("there is room");
+            let time = std::time::SystemTime::now() - Duration::from_secs(age);
+            file.set_modified(time).expect("a file's time can be set");
+        }
+        keep_newest(folder.path(), 2);
+        let there = |age: u64| folder.path().join(age.to_string()).exists();
+        assert_eq!([0, 1, 2, 3].map(there), [true, true, false, false]);
+        keep_newest(folder.path(), 2);
+        keep_newest(&folder.path().join("none"), 2);
+        assert!(there(0) && there(1));
     }
 
     #[test]
