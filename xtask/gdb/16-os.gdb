@@ -17,7 +17,8 @@ document to_kernel_main
 Run from the machine's reset, through the firmware, to kernel_main, where the kernel's boot order begins.
 end
 
-# Last, because a gdb without Python stops reading here: its backtraces have functions without their paths.
+# Last, because a gdb without Python stops reading here: its backtraces have functions without their paths, and it does not
+# say what SIGQUIT means.
 python
 import re
 
@@ -59,5 +60,27 @@ class Backtrace:
         return (Frame(frame) for frame in frames if frame.inferior_frame().pc() != 0)
 
 
+class Power:
+    """QEMU keeps a machine that is switched off, to be looked at. It calls that a signal, and never answers to `continue`."""
+
+    is_off = False
+
+    @classmethod
+    def stopped(cls, event):
+        if isinstance(event, gdb.SignalEvent) and event.stop_signal == "SIGQUIT":
+            cls.is_off = True
+            gdb.write("The kernel has switched the machine off: it can be looked at, and no longer run.\n")
+
+    @classmethod
+    def check(cls):
+        if cls.is_off:
+            raise gdb.GdbError("The machine is off.")
+
+
 gdb.frame_filters[Backtrace.name] = Backtrace()
+gdb.events.stop.connect(Power.stopped)
+end
+
+define hook-continue
+    python Power.check()
 end

@@ -32,13 +32,13 @@ const SCRIPT: &str = "xtask/gdb/16-os.gdb";
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "gdb begins at `kernel_main`, with paging on. Functions have the names that crash reports show: `break kernel::exit::crash`.
-`backtrace` goes through traps into the code that they interrupted. The kernel's console goes to a file, whose path is
+`backtrace` goes through traps into the code that they interrupted, also when a crash has ended the run. The kernel's console goes to a file, whose path is
 shown, and to a socket. With --command or --batch gdb asks nobody, and stops at the first command that fails; its exit code
 is this command's. Statics have names too: `set language c`, then `x/4gx &'kernel::hart::HARTS'`.
 
 Examples:
   cargo run -- gdb                                     at kernel_main, on one hart
-  cargo run -- gdb --smp 4 --append crash=hartstack    and then `break kernel::exit::crash`, `continue`, `backtrace`
+  cargo run -- gdb --smp 4 --append crash=hartstack    and then `continue`, `info threads`, `backtrace`
   cargo run -- gdb --reset                             at the first instruction of the machine; the kernel's own first one
                                                        is at `hbreak *0x80200000`
   cargo run -- gdb --command 'break kernel::job::run' --command continue --command backtrace"
@@ -215,7 +215,8 @@ impl Stopped {
         socket("-monitor", "monitor");
         let (console, logged) = (escaped(&folder.path().join("console")), escaped(&log));
         command
-            .args(["-S", "-serial", "chardev:console", "-chardev"])
+            // A machine that is switched off stays to be looked at, as one that has crashed.
+            .args(["-S", "-no-shutdown", "-serial", "chardev:console", "-chardev"])
             .arg(format!("socket,id=console,path={console},server=on,wait=off,logfile={logged}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

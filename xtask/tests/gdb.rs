@@ -141,6 +141,17 @@ fn a_backtrace_goes_through_a_trap() {
 }
 
 #[test]
+fn a_machine_that_is_off_can_be_looked_at_and_not_run() {
+    let commands = ["continue", "backtrace", "continue", "echo still here\\n"];
+    let session = Session::new(&["--append", "crash=pagefault"], &commands);
+    session.goes_through(&["kernel::exit::crash", "kernel::crash::kinds::pagefault"]);
+    assert!(session.output.contains("has switched the machine off"), "{session}");
+    assert!(session.messages.contains("The machine is off."), "{session}");
+    assert!(!session.output.contains("still here"), "{session}");
+    assert_eq!(session.code, Some(1), "{session}");
+}
+
+#[test]
 fn a_backtrace_goes_through_a_trap_from_the_emergency_stack() {
     let commands = ["break kernel::exit::crash", "continue", "backtrace"];
     let session = Session::new(&["--append", "crash=bootstack"], &commands);
