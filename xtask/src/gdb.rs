@@ -32,9 +32,10 @@ const SCRIPT: &str = "xtask/gdb/16-os.gdb";
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "gdb begins at `kernel_main`, with paging on. Functions have the names that crash reports show: `break kernel::exit::crash`.
-`backtrace` goes through traps into the code that they interrupted, also when a crash has ended the run. The kernel's console goes to a file, whose path is
-shown, and to a socket. With --command or --batch gdb asks nobody, and stops at the first command that fails; its exit code
-is this command's. Statics have names too: `set language c`, then `x/4gx &'kernel::hart::HARTS'`.
+`backtrace` goes through traps into the code that they interrupted, also when a crash has ended the run. Statics have names
+too: `set language c`, then `x/4gx &'kernel::hart::HARTS'`. The kernel's console goes to a file, whose path is shown, and to
+a socket. With --command or --batch gdb asks nobody, and stops at the first command that fails; its exit code is this
+command's.
 
 Examples:
   cargo run -- gdb                                     at kernel_main, on one hart
