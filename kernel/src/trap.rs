@@ -135,17 +135,26 @@ pub extern "C" fn trap_vector() -> ! {
     naked_asm!(
         "
         .balign 4
+        .cfi_startproc
+        .cfi_signal_frame               # for debuggers: what is called from here was interrupted, not called
+        .cfi_return_column {interrupted}
+        .cfi_register {interrupted}, {sepc}
         csrw    sscratch, t0
+        .cfi_register t0, {sscratch}
         ld      t0, {stack_low}(tp)
         sub     t0, sp, t0
         addi    t0, t0, -{frame}        # bytes that would be left below the frame
         srli    t0, t0, {stack_shift}
         bnez    t0, 2f
         mv      t0, sp
+        .cfi_remember_state
+        .cfi_register sp, t0
         addi    sp, sp, -{frame}
+        .cfi_adjust_cfa_offset {frame}
 
     1:  sd      ra, 8*1(sp)
         sd      t0, 8*2(sp)             # sp as it was
+        .cfi_rel_offset sp, 8*2
         sd      gp, 8*3(sp)
         sd      tp, 8*4(sp)             # for reports; never restored: the thread may return on another hart
         csrr    t0, sscratch
@@ -176,9 +185,13 @@ pub extern "C" fn trap_vector() -> ! {
         sd      t4, 8*29(sp)
         sd      t5, 8*30(sp)
         sd      t6, 8*31(sp)
+        .irp    number, 1,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+        .cfi_rel_offset \\number, 8*\\number
+        .endr
         csrr    t0, sepc
         csrr    t1, sstatus
         sd      t0, {pc}(sp)
+        .cfi_rel_offset {interrupted}, {pc}
         sd      t1, {status}(sp)
         sd      s0, {record}(sp)
         addi    s0, sp, {frame}         # the frame record's place: backtraces walk through it
@@ -223,13 +236,17 @@ pub extern "C" fn trap_vector() -> ! {
         ld      t5, 8*30(sp)
         ld      t6, 8*31(sp)
         ld      sp, 8*2(sp)
+        .cfi_def_cfa sp, 0
         sret
+        .cfi_restore_state
 
         # The frame does not fit: the emergency stack holds it. Whoever was there before is not coming back.
     2:  mv      t0, sp
+        .cfi_def_cfa t0, 0
         ld      sp, {emergency_top}(tp)
         addi    sp, sp, -{frame}
         j       1b
+        .cfi_endproc
         ",
         stack_low = const offset_of!(Hart, stack_low),
         emergency_top = const offset_of!(Hart, emergency_top),
@@ -239,7 +256,19 @@ pub extern "C" fn trap_vector() -> ! {
         status = const offset_of!(TrapFrame, status),
         record = const offset_of!(TrapFrame, record_frame_pointer),
         handle = sym handle,
+        interrupted = const dwarf::RETURN_COLUMN,
+        sepc = const dwarf::SEPC,
+        sscratch = const dwarf::SSCRATCH,
     )
+}
+
+/// Numbers by which a debugger knows what is no numbered register (psABI, DWARF register numbers).
+mod dwarf {
+    const CSRS: usize = 4096;
+    pub const SSCRATCH: usize = CSRS + 0x140;
+    pub const SEPC: usize = CSRS + 0x141;
+    /// Where a frame goes back to when that is not in `ra`.
+    pub const RETURN_COLUMN: usize = 64;
 }
 
 unsafe extern "C" {

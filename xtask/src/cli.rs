@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, claims, doctor, environment, machine, mutants, run, size, soak, style, test};
+use crate::{
+    bench, claims, doctor, environment, gdb, machine, mutants, run, size, soak, style, test,
+};
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
 #[derive(Debug, Parser)]
@@ -42,6 +44,8 @@ enum Task {
     Soak(soak::Arguments),
     /// Breaks the kernel on purpose, one small patch at a time, and shows which test notices
     Mutants(mutants::Arguments),
+    /// Boots the kernel stopped, with gdb attached and symbols loaded
+    Gdb(gdb::Arguments),
     /// Says what the kernel would find in a device tree
     Machine(machine::Arguments),
     /// Writes CLAIMS.md: each claim, the tests that check it and the faults that break it
@@ -60,6 +64,7 @@ pub fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),
+        Task::Gdb(arguments) => gdb::run(arguments),
         Task::Machine(arguments) => machine::run(arguments),
         Task::Claims(arguments) => claims::run(arguments),
         Task::Size(arguments) => size::run(arguments),

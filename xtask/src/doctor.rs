@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::environment::{self, Core, Need, PREFERRED_QEMU, Survey, TARGET};
+use crate::environment::{self, Core, Gdb, Need, PREFERRED_QEMU, Survey, TARGET};
 use crate::{qemu, setup, style};
 
 /// How to say it.
@@ -147,21 +147,14 @@ fn examine(survey: &Survey) -> Report {
             None => Finding::missing(name, survey, need),
         });
     }
-    findings.push(
-        match ["gdb-multiarch", "riscv64-unknown-elf-gdb"]
-            .into_iter()
-            .find_map(environment::program)
-        {
-            Some(gdb) => Finding::found("gdb", version(&gdb), gdb),
-            None => Finding {
-                name: "gdb",
-                state: State::MissingOptional,
-                description: Some("optional: for stepping through the kernel".to_owned()),
-                path: None,
-                advice: setup::gdb_command().map(|command| format!("Get it with:\n    {command}")),
-            },
+    findings.push(match Gdb::find() {
+        Some(gdb) => Finding::found("gdb", gdb.description, gdb.program),
+        None => Finding {
+            state: State::MissingOptional,
+            description: Some("optional: for `cargo run -- gdb` and its tests".to_owned()),
+            ..Finding::missing("gdb", survey, Need::Gdb)
         },
-    );
+    });
     let healthy = findings.iter().all(|finding| finding.state != State::Missing);
     Report { healthy, findings }
 }

@@ -33,6 +33,10 @@ pub const PREFERRED_QEMU: Version = Version::new(8, 2, 0);
 /// The firmware that QEMU loads for `-bios default`.
 const FIRMWARE: &str = "opensbi-riscv64-generic-fw_dynamic.bin";
 
+/// The names that a gdb which knows RISC-V may have. The last one may know other machines only.
+pub const GDBS: [&str; 5] =
+    ["gdb-multiarch", "riscv64-unknown-elf-gdb", "riscv64-elf-gdb", "riscv64-linux-gnu-gdb", "gdb"];
+
 /// Counts the changes to how setup builds the core library: another number, another private sysroot.
 const RECIPE: u32 = 1;
 
@@ -126,6 +130,15 @@ pub struct Qemu {
     pub firmware: Option<PathBuf>,
 }
 
+/// The debugger. Only the command of its name wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gdb {
+    /// One of [`GDBS`].
+    pub program: PathBuf,
+    /// What it says of itself: `GNU gdb (…) 13.1`.
+    pub description: String,
+}
+
 /// One thing that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +153,8 @@ pub enum Need {
     Rustfmt,
     /// The lints of the compiler that builds the kernel, for the same tests.
     Clippy,
+    /// A gdb that knows RISC-V, for the command of its name and its tests.
+    Gdb,
 }
 
 impl fmt::Display for Need {
@@ -157,6 +172,7 @@ impl fmt::Display for Need {
             }
             Need::Rustfmt => write!(formatter, "the formatter, rustfmt"),
             Need::Clippy => write!(formatter, "the lints, clippy"),
+            Need::Gdb => write!(formatter, "a gdb that knows RISC-V"),
         }
     }
 }
@@ -264,6 +280,7 @@ impl Survey {
             }
             Need::Rustfmt => self.formatter().is_none(),
             Need::Clippy => self.lints().is_none(),
+            Need::Gdb => Gdb::find().is_none(),
         }
     }
 }
@@ -342,6 +359,25 @@ impl Qemu {
     }
 }
 
+impl Gdb {
+    /// The first of [`GDBS`] in PATH that knows RISC-V.
+    pub fn find() -> Option<Gdb> {
+        GDBS.into_iter().filter_map(program).find_map(Gdb::ask)
+    }
+
+    /// Asks a gdb about itself. `None` when it does not run, or knows other machines only.
+    fn ask(program: PathBuf) -> Option<Gdb> {
+        let set = "set architecture riscv:rv64";
+        // One that does not know it complains, and goes on.
+        let answer = output_of(Command::new(&program).args(["-nx", "-batch", "-ex", set]))?;
+        if !answer.contains("riscv:rv64") {
+            return None;
+        }
+        let about = output_of(Command::new(&program).args(["-nx", "--version"]))?;
+        Some(Gdb { description: about.lines().next()?.to_owned(), program })
+    }
+}
+
 /// Looks for everything. Changes nothing but what is remembered in the target directory.
 ///
 /// # Errors
@@ -373,6 +409,20 @@ pub fn require() -> Result<Environment, Missing> {
             find()
         }
     }
+}
+
+/// Looks for gdb, and puts it in place where it is missing.
+///
+/// # Errors
+/// [`Missing`] with advice, when it cannot be put in place.
+pub fn require_gdb() -> Result<Gdb, Missing> {
+    if let Some(gdb) = Gdb::find() {
+        return Ok(gdb);
+    }
+    let _lock = lock(&target_dir().join("setup.lock"));
+    let needs = vec![Need::Gdb];
+    setup::put_in_place(&needs)?;
+    Gdb::find().ok_or(Missing { needs, advice: String::new() })
 }
 
 /// The programs that hold the house's rules.

@@ -258,21 +258,28 @@ fn target_flags(environment: &Environment, source: &Path) -> Vec<String> {
         ]);
     }
     // No path of this machine in the image. The last prefix that fits is the one that counts.
-    let mut remap =
-        |from: &Path, to: &str| flags.push(format!("--remap-path-prefix={}={to}", from.display()));
-    if let Some(home) = cargo_home() {
-        remap(&home, "/cargo");
-        // A folder for each registry, called after the mirror that the user has it from.
-        let registries = home.join("registry/src").read_dir();
-        registries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .for_each(|registry| remap(&registry.path(), "/crates"));
+    for (folder, name) in renamed_folders(environment, source) {
+        flags.push(format!("--remap-path-prefix={}={name}", folder.display()));
     }
-    remap(&compiler.sysroot.join("lib/rustlib/src/rust"), "/rust");
-    remap(source, "/16-os");
     flags
+}
+
+/// The folders of this machine that sources lie in, and what the image calls them.
+pub(crate) fn renamed_folders(
+    environment: &Environment,
+    source: &Path,
+) -> Vec<(PathBuf, &'static str)> {
+    let mut folders = Vec::new();
+    if let Some(home) = cargo_home() {
+        // A folder for each registry, called after the mirror that the user has it from.
+        let registries = home.join("registry/src").read_dir().into_iter().flatten().flatten();
+        let registries: Vec<_> = registries.map(|registry| (registry.path(), "/crates")).collect();
+        folders.push((home, "/cargo"));
+        folders.extend(registries);
+    }
+    folders.push((environment.compiler.sysroot.join("lib/rustlib/src/rust"), "/rust"));
+    folders.push((source.to_owned(), "/16-os"));
+    folders
 }
 
 fn cargo_home() -> Option<PathBuf> {

@@ -11,6 +11,9 @@ pub mod image;
 pub mod size;
 pub mod symbols;
 
+// From an image to a debugger.
+pub mod gdb;
+
 // From an image to a verdict.
 pub mod hang;
 pub mod lanes;

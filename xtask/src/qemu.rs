@@ -140,7 +140,8 @@ impl Boot {
         finish(command, None, watch, |child, _| child.wait().map(Exit::from))
     }
 
-    fn command(&self, environment: &Environment) -> Command {
+    /// QEMU's program with [`arguments`](Boot::arguments). What it says is piped.
+    pub(crate) fn command(&self, environment: &Environment) -> Command {
         let mut command = Command::new(&environment.qemu.program);
         command.args(self.arguments()).stdout(Stdio::piped()).stderr(Stdio::piped());
         die_with_parent(&mut command);

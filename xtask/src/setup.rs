@@ -48,12 +48,6 @@ pub fn advice(survey: &Survey, needs: &[Need]) -> String {
     plan::advice(&gather(survey, needs.to_vec(), &History::default()))
 }
 
-/// The command that gets gdb, where it is known.
-pub fn gdb_command() -> Option<String> {
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    plan::gdb_command(&System::new(std::env::consts::OS, &release)).map(str::to_owned)
-}
-
 /// What was tried so far.
 #[derive(Debug, Default)]
 struct History {

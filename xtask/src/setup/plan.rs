@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::environment::{
-    Compiler, Need, OLDEST_LLD, OLDEST_QEMU, OLDEST_RUSTC, PREFERRED_QEMU, TARGET,
+    Compiler, GDBS, Need, OLDEST_LLD, OLDEST_QEMU, OLDEST_RUSTC, PREFERRED_QEMU, TARGET,
 };
 use crate::qemu::quoted;
 use crate::setup::packages::{Packages, Sources};
@@ -27,6 +27,9 @@ const LINKERS: [&str; 7] = ["lld-22", "lld-21", "lld-20", "lld-19", "lld-18", "l
 
 /// QEMU alone, in newer releases; together with other rare machines, in older ones, which leave the firmware apart.
 const QEMUS: [&[&str]; 2] = [&["qemu-system-riscv"], &["qemu-system-misc", "opensbi"]];
+
+/// A gdb that knows every machine.
+const GDB: &str = "gdb-multiarch";
 
 /// The release of Debian whose own QEMU is older than [`PREFERRED_QEMU`], which is so even before its lists are fetched.
 const WITH_OLD_QEMU: &str = "bookworm";
@@ -368,6 +371,7 @@ fn way(facts: &Facts, need: Need) -> Option<Vec<Step>> {
         }
         Need::Linker => install(facts, linker_packages, install_step(&["lld"])),
         Need::Qemu => qemu(facts),
+        Need::Gdb => install(facts, gdb_packages, install_step(&[GDB])),
         Need::Rustfmt | Need::Clippy => {
             let of_rustup = facts.rustup.clone().filter(|toolchain| {
                 facts
@@ -416,6 +420,10 @@ fn linker_packages(packages: &Packages) -> Option<Step> {
     let new_enough =
         |name: &&&'static str| packages.version(name).is_some_and(|version| version >= OLDEST_LLD);
     LINKERS.iter().find(new_enough).map(|name| install_step(&[name]))
+}
+
+fn gdb_packages(packages: &Packages) -> Option<Step> {
+    packages.version(GDB).map(|_any| install_step(&[GDB]))
 }
 
 /// QEMU's ways: a good one from the packages; else one from Debian's backports, which may have to be added; else one
@@ -500,6 +508,13 @@ fn by_hand(facts: &Facts, need: Need) -> String {
         },
         Need::Rustfmt => "Get the formatter with:\n    rustup component add rustfmt".to_owned(),
         Need::Clippy => "Get the lints with:\n    rustup component add clippy".to_owned(),
+        Need::Gdb => match gdb_command(&facts.system) {
+            Some(command) => format!("Get gdb with:\n    {command}"),
+            None => format!(
+                "Install a gdb that knows RISC-V, so that one of these is in PATH: {}.",
+                GDBS.join(", ")
+            ),
+        },
     }
 }
 

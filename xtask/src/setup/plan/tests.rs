@@ -207,6 +207,24 @@ fn each_machine_has_its_plan() {
 }
 
 #[test]
+fn gdb_is_a_package_where_one_is_known_and_else_a_command_for_its_user() {
+    let install = "sudo apt-get install --no-install-recommends gdb-multiarch";
+    let known = apt(&[("gdb-multiarch", "16.3-1")], "");
+    let trixie = Facts { apt: known, ..machine(TRIXIE, &[Need::Gdb]) };
+    assert_eq!(lines(&trixie), [install]);
+    let old_lists = Facts { apt: apt(&[], ""), ..machine(NOBLE, &[Need::Gdb]) };
+    assert_eq!(lines(&old_lists), [UPDATE, install]);
+    let arch = machine(MANJARO, &[Need::Gdb]);
+    assert_eq!(advice(&arch), "\nGet gdb with:\n    sudo pacman -S riscv64-elf-gdb");
+    let other = Facts { system: System::Other, ..machine("", &[Need::Gdb]) };
+    assert!(
+        advice(&other).contains("gdb-multiarch, riscv64-unknown-elf-gdb"),
+        "{}",
+        advice(&other)
+    );
+}
+
+#[test]
 fn a_compiler_with_sources_makes_its_own_core_and_installs_nothing() {
     let facts = Facts {
         with_source: Some(compiler_with_source()),
@@ -318,7 +336,7 @@ fn the_advice_is_the_commands() {
 
 #[test]
 fn every_need_has_advice_on_every_machine() {
-    let all = [Need::Core, Need::Linker, Need::Qemu, Need::Rustfmt, Need::Clippy];
+    let all = [Need::Core, Need::Linker, Need::Qemu, Need::Rustfmt, Need::Clippy, Need::Gdb];
     let machines = [
         machine(FEDORA, &all),
         machine(MANJARO, &all),
@@ -328,7 +346,7 @@ fn every_need_has_advice_on_every_machine() {
     ];
     for facts in machines {
         let text = advice(&facts);
-        for word in ["rustup target add", "lld", "rustfmt", "clippy"] {
+        for word in ["rustup target add", "lld", "rustfmt", "clippy", "gdb"] {
             assert!(text.contains(word), "{:?} has no advice with {word}: {text}", facts.system);
         }
         assert!(
