@@ -110,12 +110,8 @@ fn registers(text: &str) -> Vec<(&str, &str)> {
 #[test]
 fn a_breakpoint_is_hit_by_the_name_that_reports_show() {
     let session = Session::new(&[], &["break kernel::job::run", "continue", "backtrace"]);
-    session.goes_through(&[
-        "kernel::job::run",
-        "kernel::kernel_main",
-        "kernel::boot::boot_hart_main",
-    ]);
-    assert_eq!(session.backtrace().last().unwrap(), "kernel::boot::boot_hart_main", "{session}");
+    session.goes_through(&["kernel::job::run", "kernel::thread::thread_main"]);
+    assert_eq!(session.backtrace().last().unwrap(), "kernel::thread::thread_main", "{session}");
 }
 
 #[test]
@@ -136,7 +132,7 @@ fn a_backtrace_goes_through_a_trap() {
         "kernel::crash::kinds::pagefault",
         "kernel::crash::run",
         "kernel::job::run",
-        "kernel::kernel_main",
+        "kernel::thread::thread_main",
     ]);
 }
 
@@ -160,8 +156,8 @@ fn a_backtrace_goes_through_a_trap_from_the_emergency_stack() {
         "kernel::crash::kinds::overflow",
         "kernel::crash::kinds::overflow",
         "kernel::crash::kinds::bootstack",
-        "kernel::job::run",
         "kernel::kernel_main",
+        "kernel::boot::boot_hart_main",
     ]);
 }
 
@@ -211,7 +207,7 @@ fn gdb_sees_every_hart() {
     }
     // Both are in the kernel, and gdb knows from where.
     assert!(session.output.contains("in kernel::hart::other_hart_main ()"), "{session}");
-    assert!(session.output.contains("in kernel::kernel_main ()"), "{session}");
+    assert!(session.output.contains("in kernel::thread::thread_main ()"), "{session}");
 }
 
 #[test]
@@ -219,7 +215,7 @@ fn with_icount_the_kernel_runs_on() {
     let options = ["--icount", "--append", "crash=panic"];
     let commands = ["break kernel::exit::crash", "continue", "backtrace"];
     Session::new(&options, &commands)
-        .goes_through(&["kernel::crash::kinds::panic", "kernel::kernel_main"]);
+        .goes_through(&["kernel::crash::kinds::panic", "kernel::thread::thread_main"]);
 }
 
 #[test]
