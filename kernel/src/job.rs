@@ -11,7 +11,7 @@ use crate::hart::StackKind;
 use crate::image::Section;
 use crate::stack::{self, STACK_BYTES};
 use crate::vm::Rights;
-use crate::{console, crash, exit, frame, hart, sbi, vm};
+use crate::{console, crash, exit, frame, hart, interrupts, sbi, vm};
 
 /// Does what the command line asks for, and ends the run.
 pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
@@ -21,6 +21,7 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     if line.more_problems > 0 {
         println!("command line: and {} more problems", line.more_problems);
     }
+    interrupts::measure();
     match line.job {
         Job::Demo => demo(machine),
         Job::Crash(asked) => crash::run(asked),

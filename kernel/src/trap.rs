@@ -8,6 +8,7 @@ use core::mem::offset_of;
 
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
+use crate::sync::checker;
 use crate::{hart, interrupts, probe, report};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
@@ -256,13 +257,21 @@ pub fn is_return_to_vector(return_address: usize) -> bool {
 /// What is done about a trap. Interrupts are off; `frame` lies on the interrupted stack or on the emergency stack.
 extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let cause = Cause { code, value };
+    interrupts::handler_begins(cause, frame.status);
     let masked = interrupts::mask();
     let hart = masked.hart();
     let left = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr());
+    if cause.is_interrupt() {
+        checker::enter_interrupt();
+    }
     match code {
         _ if left.is_some() => report::trap(frame, cause, hart, left),
         code::IPI => hart::handle_ipi(&masked, frame.pc),
         _ if probe::recover(frame, cause) => {}
         _ => report::trap(frame, cause, hart, None),
     }
+    if cause.is_interrupt() {
+        checker::leave_interrupt();
+    }
+    interrupts::handler_ends(frame.status);
 }

@@ -16,7 +16,7 @@ fn guards_dropped_in_any_order_restore_interrupts_with_the_last() -> Outcome {
 }
 
 fn drop_out_of_order() -> Outcome {
-    let (one, two) = (SpinLock::new(1), SpinLock::new(2));
+    let (one, two) = (SpinLock::new("first", 1), SpinLock::new("second", 2));
     let first = one.lock();
     let second = two.lock();
     ensure!(!interrupts::are_enabled());
@@ -36,7 +36,7 @@ fn drop_out_of_order() -> Outcome {
 self_test!(claim 13, a_lock_taken_with_interrupts_off_leaves_them_off);
 fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
     let were_on = interrupts::disable();
-    let lock = SpinLock::new(7);
+    let lock = SpinLock::new("tested", 7);
     ensure_eq!(*lock.lock(), 7);
     ensure!(!interrupts::are_enabled());
     if were_on {
@@ -51,7 +51,7 @@ fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
     use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     const TURNS: usize = 2_000;
     /// Two words that only a lock keeps equal.
-    static PAIR: SpinLock<(usize, usize)> = SpinLock::new((0, 0));
+    static PAIR: SpinLock<(usize, usize)> = SpinLock::new("pair", (0, 0));
     static TORN: AtomicUsize = AtomicUsize::new(0);
     static BEGIN: AtomicBool = AtomicBool::new(false);
     fn count() {

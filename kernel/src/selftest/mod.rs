@@ -44,7 +44,7 @@ pub struct Reason {
 }
 
 /// The message of the last failure. One test runs at a time, and an error that carries its text would be a large one.
-static MESSAGE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+static MESSAGE: SpinLock<Cut> = SpinLock::new("test message", Cut(ArrayString::new_const()));
 
 impl Reason {
     /// A reason with a message, cut to its room.
