@@ -397,7 +397,7 @@ fn wait_for_letters(hart: &Hart) -> ! {
         acknowledge_ipi();
         stop::if_asked();
         hart.serve_mailbox();
-        riscv::asm::wfi();
+        interrupts::while_waiting(riscv::asm::wfi);
     }
 }
 

@@ -253,7 +253,7 @@ fn instructions() -> u64 {
     riscv::register::instret::read64()
 }
 
-/// Begins to measure stretches, if this build does and the hart has a counter that it may read.
+/// Begins to measure stretches anew, if this build does and the hart has a counter that it may read.
 pub fn measure() {
     if !MEASURES {
         return;
@@ -269,6 +269,7 @@ pub fn measure() {
             count = out(reg) count,
         );
     }
+    forget_longest_off();
     MEASURING.store(count != 0, Ordering::Relaxed);
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Outcome, ensure, ensure_eq, self_test};
 use crate::interrupts;
-use crate::sync::SpinLock;
+use crate::sync::{SpinGuard, SpinLock};
 
 self_test!(claim 13, quick, guards_dropped_in_any_order_restore_interrupts_with_the_last);
 fn guards_dropped_in_any_order_restore_interrupts_with_the_last() -> Outcome {
@@ -42,6 +42,30 @@ fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
     if were_on {
         interrupts::enable();
     }
+    Ok(())
+}
+
+self_test!(claim 64, a_leaked_lock_stays_held_until_its_guard_is_assumed);
+fn a_leaked_lock_stays_held_until_its_guard_is_assumed() -> Outcome {
+    static LOCK: SpinLock<usize> = SpinLock::new("handed over", 0);
+    let were_on = interrupts::are_enabled();
+    interrupts::enable();
+    let mut guard = LOCK.lock();
+    *guard += 1;
+    let before = *guard;
+    SpinGuard::leak(guard);
+    let (held, open) = (LOCK.try_lock().is_none(), interrupts::are_enabled());
+    // SAFETY: this is both the thread that leaked the guard and the one that comes after it, on one hart (LOCK-2).
+    let guard = unsafe { LOCK.assume_held() };
+    let after = *guard;
+    drop(guard);
+    let (freed, opened) = (!LOCK.is_locked(), interrupts::are_enabled());
+    if !were_on {
+        interrupts::disable();
+    }
+    ensure!(held && !open, "the leaked lock is free, or interrupts are on");
+    ensure_eq!(after, before);
+    ensure!(freed && opened, "the lock stays held after its guard was assumed, or interrupts off");
     Ok(())
 }
 

@@ -2,9 +2,12 @@
 
 mod accounting;
 mod boot;
+#[cfg(feature = "checked")]
+mod checker;
 mod frames;
 mod harts;
 mod heap;
+mod interrupts;
 mod locks;
 mod paging;
 mod probes;

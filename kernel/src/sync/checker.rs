@@ -144,6 +144,12 @@ pub fn leave_interrupt() {
     }
 }
 
+/// Whether this hart is in an interrupt handler.
+pub fn handles_interrupt() -> bool {
+    let _masked = interrupts::mask();
+    here().is_some_and(|holding| holding.handles_interrupt.load(Ordering::Relaxed))
+}
+
 /// A lock that is held.
 pub struct Held {
     /// Its name.

@@ -7,7 +7,7 @@
 #[cfg(feature = "checked")]
 pub mod checker;
 #[cfg(feature = "checked")]
-mod order;
+pub mod order;
 mod spin;
 #[cfg(not(feature = "checked"))]
 pub mod unchecked;

@@ -152,7 +152,7 @@ impl Order {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Whether `taken` may be waited for while `held` is held; remembers that it was.
+    /// Whether `taken` may be waited for while `held` is held. If so, remembers that it was.
     ///
     /// # Errors
     /// Where harts could wait for each other for ever.
@@ -176,11 +176,12 @@ impl Order {
         if self.followers[from].fetch_or(bit, Ordering::SeqCst) & bit != 0 {
             return Ok(());
         }
-        self.remember(Pair { held, taken });
-        match self.chain(to, from) {
-            None => Ok(()),
-            Some(chain) => Err(Violation::Cycle { held, taken, chain }),
-        }
+        let Some(chain) = self.chain(to, from) else {
+            self.remember(Pair { held, taken });
+            return Ok(());
+        };
+        self.followers[from].fetch_and(!bit, Ordering::Relaxed);
+        Err(Violation::Cycle { held, taken, chain })
     }
 
     fn remember(&self, pair: Pair) {
@@ -192,8 +193,10 @@ impl Order {
     }
 
     /// How class `to` follows class `from`, if it does.
+    #[cold]
+    #[inline(never)]
     fn chain(&'static self, from: usize, to: usize) -> Option<Chain> {
-        let mut came_from = [from; CLASSES];
+        let mut came_from = [from as u8; CLASSES];
         let mut seen: u64 = 1 << from;
         let mut open = seen;
         while open != 0 && seen & 1 << to == 0 {
@@ -201,7 +204,7 @@ impl Order {
             let new = self.followers[class].load(Ordering::SeqCst) & !seen;
             (0..CLASSES)
                 .filter(|next| new & 1 << next != 0)
-                .for_each(|next| came_from[next] = class);
+                .for_each(|next| came_from[next] = class as u8);
             seen |= new;
             open = open & (open - 1) | new;
         }
@@ -211,8 +214,8 @@ impl Order {
         // From the end to the beginning.
         let mut at = to;
         let steps = iter::from_fn(|| {
-            let step = (at != from).then_some((came_from[at], at));
-            at = came_from[at];
+            let step = (at != from).then_some((usize::from(came_from[at]), at));
+            at = usize::from(came_from[at]);
             step
         });
         let mut pairs = steps.filter_map(|(held, taken)| self.pair(held, taken));
@@ -259,7 +262,10 @@ impl Holding {
     }
 
     /// The locks, the first taken first.
-    pub fn locks(&self, order: &Order) -> impl DoubleEndedIterator<Item = Lock> {
+    pub fn locks(
+        &self,
+        order: &Order,
+    ) -> impl DoubleEndedIterator<Item = Lock> + ExactSizeIterator {
         let count = self.count.load(Ordering::Relaxed).min(ROOM);
         self.slots[..count].iter().map(|slot| slot.lock(order))
     }
