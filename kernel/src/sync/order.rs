@@ -395,7 +395,8 @@ impl fmt::Display for Violation {
                     let and = if index > 0 { ", and " } else { "" };
                     write!(f, "{and}{pair}")?;
                 }
-                Ok(())
+                // Another hart has seen the pair, and not yet written it down.
+                if chain[0].is_none() { f.write_str("the other way round") } else { Ok(()) }
             }
             Violation::Relock { held, taken } => write!(
                 f,
