@@ -105,7 +105,7 @@ pub fn fence_before_io() {
 }
 
 /// Whether this build measures for how long interrupts are masked. It costs instructions in each lock.
-const MEASURES: bool = cfg!(any(feature = "checked", feature = "interrupts_off"));
+pub const MEASURES: bool = cfg!(feature = "interrupts_off");
 
 /// Whether it was begun: see [`measure`].
 static MEASURING: AtomicBool = AtomicBool::new(false);

@@ -274,19 +274,6 @@ fn a_thread_leaves_its_hart_with_one_lock_and_no_other() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 61, the_calls_of_the_scheduler_pass_where_the_rules_are_kept);
-fn the_calls_of_the_scheduler_pass_where_the_rules_are_kept() -> Outcome {
-    let queue = SpinLock::new("handed over", ());
-    checker::about_to_sleep(0);
-    let guard = queue.lock();
-    checker::about_to_sleep(queue.address());
-    checker::about_to_switch(queue.address());
-    checker::thread_exits(queue.address());
-    drop(guard);
-    checker::about_to_sleep(queue.address());
-    Ok(())
-}
-
 self_test!(claim 61, an_interrupt_handler_does_not_sleep);
 fn an_interrupt_handler_does_not_sleep() -> Outcome {
     let holding = Holding::new();

@@ -63,10 +63,12 @@ fn a_stretch_lasts_from_the_first_mask_to_the_last_restored() -> Outcome {
     if !were_on {
         interrupts::disable();
     }
+    if !interrupts::MEASURES {
+        ensure_eq!(began, None);
+        return Ok(());
+    }
     if interrupts::longest_off().is_none() {
-        return Err(super::Ended::Skipped(
-            "this build measures nothing, or the hart has no counter",
-        ));
+        return Err(super::Ended::Skipped("the hart has no counter"));
     }
     ensure_eq!(open, None);
     let Some((at, Site::Line(site))) = began else {

@@ -2,7 +2,7 @@
 
 use super::{Outcome, ensure, ensure_eq, self_test};
 use crate::interrupts;
-use crate::sync::{SpinGuard, SpinLock};
+use crate::sync::{SpinGuard, SpinLock, checker};
 
 self_test!(claim 13, quick, guards_dropped_in_any_order_restore_interrupts_with_the_last);
 fn guards_dropped_in_any_order_restore_interrupts_with_the_last() -> Outcome {
@@ -42,6 +42,19 @@ fn a_lock_taken_with_interrupts_off_leaves_them_off() -> Outcome {
     if were_on {
         interrupts::enable();
     }
+    Ok(())
+}
+
+self_test!(claim 61, the_calls_of_the_scheduler_pass_where_the_rules_are_kept);
+fn the_calls_of_the_scheduler_pass_where_the_rules_are_kept() -> Outcome {
+    let queue = SpinLock::new("handed over", ());
+    checker::about_to_sleep(0);
+    let guard = queue.lock();
+    checker::about_to_sleep(queue.address());
+    checker::about_to_switch(queue.address());
+    checker::thread_exits(queue.address());
+    drop(guard);
+    checker::about_to_sleep(queue.address());
     Ok(())
 }
 

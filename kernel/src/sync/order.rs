@@ -249,13 +249,8 @@ struct Slot {
 impl Holding {
     /// None.
     pub const fn new() -> Holding {
-        const SLOT: Slot = Slot {
-            address: AtomicUsize::new(0),
-            class: AtomicUsize::new(0),
-            site: AtomicPtr::new(ptr::null_mut()),
-        };
         Holding {
-            slots: [const { SLOT }; ROOM],
+            slots: [const { Slot::new() }; ROOM],
             count: AtomicUsize::new(0),
             handles_interrupt: AtomicBool::new(false),
         }
@@ -346,6 +341,14 @@ impl Holding {
 }
 
 impl Slot {
+    const fn new() -> Slot {
+        Slot {
+            address: AtomicUsize::new(0),
+            class: AtomicUsize::new(0),
+            site: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
     fn set(&self, lock: Lock) {
         let site = lock.site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
         self.address.store(lock.address, Ordering::Relaxed);
