@@ -82,6 +82,29 @@ fn a_leaked_lock_stays_held_until_its_guard_is_assumed() -> Outcome {
     Ok(())
 }
 
+self_test!(claim 63, interrupts_are_off_while_a_lock_is_held);
+fn interrupts_are_off_while_a_lock_is_held() -> Outcome {
+    let lock = SpinLock::new("closed", ());
+    let were_on = interrupts::are_enabled();
+    interrupts::enable();
+    let guard = lock.lock();
+    let locked = interrupts::are_enabled();
+    drop(guard);
+    let tried = lock.try_lock();
+    let locked_at_once = interrupts::are_enabled();
+    // The lock is held: trying in vain leaves interrupts as they are.
+    let in_vain = lock.try_lock().is_none() && !interrupts::are_enabled();
+    drop(tried);
+    let open = interrupts::are_enabled();
+    if !were_on {
+        interrupts::disable();
+    }
+    ensure!(!locked && !locked_at_once, "interrupts are on while the lock is held");
+    ensure!(in_vain, "the lock is taken twice, or interrupts are on after it was tried");
+    ensure!(open, "interrupts stay off after the lock");
+    Ok(())
+}
+
 self_test!(claim 14, harts 2, a_lock_lets_one_hart_in_at_a_time);
 fn a_lock_lets_one_hart_in_at_a_time() -> Outcome {
     use crate::hart;
