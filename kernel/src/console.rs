@@ -13,7 +13,7 @@ use crate::uart::Registers;
 use crate::{platform, sbi};
 
 /// The console's lock. What it protects is the order of bytes on the line.
-pub static LINE: SpinLock<Unlocked> = SpinLock::new(Unlocked);
+pub static LINE: SpinLock<Unlocked> = SpinLock::new("console", Unlocked);
 
 /// The UART, once it is known and mapped.
 static UART: Once<Registers> = Once::new();

@@ -56,8 +56,8 @@ pub struct Hart {
     id: AtomicUsize,
     /// Guards alive that mask interrupts.
     masks: AtomicUsize,
-    /// Whether interrupts were on before the first of them.
-    interrupts_were_on: AtomicBool,
+    /// `sstatus.SIE` before the first of them: the bit in its place, or 0.
+    interrupts_were_on: AtomicUsize,
     /// Interrupts taken from other harts.
     pub ipis: AtomicUsize,
     /// Where it stopped for another's crash report.
@@ -129,7 +129,7 @@ impl Hart {
             entry_low: AtomicUsize::new(0),
             id: AtomicUsize::new(0),
             masks: AtomicUsize::new(0),
-            interrupts_were_on: AtomicBool::new(false),
+            interrupts_were_on: AtomicUsize::new(0),
             ipis: AtomicUsize::new(0),
             stop: Note::new(),
             scheduling: sched::Part::new(),
@@ -184,8 +184,9 @@ impl Hart {
         Some(left)
     }
 
-    /// One more guard masks interrupts.
-    pub fn enter_masked(&self, were_on: bool) {
+    /// One more guard masks interrupts. `were_on` is `sstatus.SIE` before: the bit in its place, or 0.
+    #[inline]
+    pub fn enter_masked(&self, were_on: usize) {
         let masks = self.masks.load(Ordering::Relaxed);
         if masks == 0 {
             self.interrupts_were_on.store(were_on, Ordering::Relaxed);
@@ -193,11 +194,12 @@ impl Hart {
         self.masks.store(masks + 1, Ordering::Relaxed);
     }
 
-    /// One guard fewer; true if it was the last and interrupts were on before the first.
-    pub fn leave_masked(&self) -> bool {
+    /// One guard fewer. If it was the last, gives `sstatus.SIE` as it was before the first: the bit in its place, or 0.
+    #[inline]
+    pub fn leave_masked(&self) -> Option<usize> {
         let masks = self.masks.load(Ordering::Relaxed) - 1;
         self.masks.store(masks, Ordering::Relaxed);
-        masks == 0 && self.interrupts_were_on.load(Ordering::Relaxed)
+        (masks == 0).then(|| self.interrupts_were_on.load(Ordering::Relaxed))
     }
 
     /// Guards alive on this hart.
@@ -216,13 +218,13 @@ impl Hart {
         self.scheduling.current()
     }
 
-    /// Whether interrupts were on before the first guard that masks them now. It belongs to the thread: a switch takes it along.
-    pub fn interrupts_were_on(&self) -> bool {
+    /// `sstatus.SIE` as it was before the first guard that masks interrupts now. It belongs to the thread: a switch takes it along.
+    pub fn interrupts_were_on(&self) -> usize {
         self.interrupts_were_on.load(Ordering::Relaxed)
     }
 
     /// As [`interrupts_were_on`](Self::interrupts_were_on), for the thread that has come.
-    pub fn set_interrupts_were_on(&self, were_on: bool) {
+    pub fn set_interrupts_were_on(&self, were_on: usize) {
         self.interrupts_were_on.store(were_on, Ordering::Relaxed);
     }
 }

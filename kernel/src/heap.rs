@@ -16,7 +16,7 @@ use crate::frame;
 use crate::sync::SpinLock;
 use crate::vm::{self, PAGE};
 
-static HEAP: SpinLock<Heap<DirectFrames>> = SpinLock::new(Heap::new(DirectFrames));
+static HEAP: SpinLock<Heap<DirectFrames>> = SpinLock::new("heap", Heap::new(DirectFrames));
 
 /// What fills a free block in checked builds.
 pub const FREE_PATTERN: u8 = 0xdb;

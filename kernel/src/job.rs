@@ -11,7 +11,7 @@ use crate::hart::StackKind;
 use crate::image::Section;
 use crate::stack::{self, STACK_BYTES};
 use crate::vm::Rights;
-use crate::{console, crash, exit, frame, hart, sbi, vm};
+use crate::{console, crash, exit, frame, hart, interrupts, sbi, timer, vm};
 
 /// Does what the command line asks for, and ends the run.
 pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
@@ -21,6 +21,7 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     if line.more_problems > 0 {
         println!("command line: and {} more problems", line.more_problems);
     }
+    interrupts::measure();
     match line.job {
         Job::Demo => demo(machine),
         Job::Crash(asked) => crash::run(asked),
@@ -45,6 +46,7 @@ fn demo(machine: &Machine<'_>) -> ! {
     println!("firmware     {}", sbi::Firmware::ask());
     println!("console      {}", console::description());
     println!("harts up     {}", hart::all().count());
+    println!("ticks        {} Hz, by {}", timer::TICK_HERTZ, timer::description());
     let frames = frame::statistics();
     let cleared = match frame::zero_block() {
         0 => "a word",

@@ -6,6 +6,8 @@ use machine::HartId;
 use sbi_rt::{HartMask, NoReason, Shutdown, SystemFailure};
 use sbi_spec::binary::SbiRet;
 
+use crate::interrupts::{fence_before_io, in_firmware};
+
 /// An error that the firmware returned (SBI 3, table 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error(isize);
@@ -33,7 +35,9 @@ impl fmt::Display for Error {
     }
 }
 
-fn result(returned: SbiRet) -> Result<usize, Error> {
+/// Makes a call of the firmware.
+fn call(call: impl FnOnce() -> SbiRet) -> Result<usize, Error> {
+    let returned = in_firmware(call);
     match returned.error as isize {
         0 => Ok(returned.value),
         error => Err(Error(error)),
@@ -91,45 +95,45 @@ impl fmt::Display for Firmware {
 
 /// Whether the firmware has the debug console extension (SBI 12).
 pub fn has_debug_console() -> bool {
-    sbi_rt::probe_extension(sbi_rt::Console).is_available()
+    in_firmware(|| sbi_rt::probe_extension(sbi_rt::Console).is_available())
 }
 
 /// Writes a byte to the debug console; the firmware waits until there is room (SBI 12.3).
 pub fn debug_console_write(byte: u8) -> Result<(), Error> {
-    result(sbi_rt::console_write_byte(byte)).map(drop)
+    call(|| sbi_rt::console_write_byte(byte)).map(drop)
 }
 
 /// Writes a byte to the legacy console; the firmware waits until there is room (SBI 5.2).
 #[expect(deprecated, reason = "firmware before SBI 2.0 has no other console")]
 pub fn legacy_console_write(byte: u8) {
-    sbi_rt::legacy::console_putchar(usize::from(byte));
+    in_firmware(|| sbi_rt::legacy::console_putchar(usize::from(byte)));
 }
 
 /// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
 pub fn hart_start(id: HartId, entry: usize, opaque: usize) -> Result<(), Error> {
-    result(sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)
+    call(|| sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)
 }
 
 /// Makes a supervisor timer interrupt pending on this hart when the timebase reaches `deadline`, and not before (SBI 6.1).
 pub fn set_timer(deadline: u64) -> Result<(), Error> {
-    result(sbi_rt::set_timer(deadline)).map(drop)
+    call(|| sbi_rt::set_timer(deadline)).map(drop)
 }
 
 /// Makes a supervisor software interrupt pending on another hart (SBI 7.1).
 pub fn send_ipi(id: HartId) -> Result<(), Error> {
     // Stores before the call are seen by the hart before it sees the interrupt: the firmware's own write is I/O, and only a fence
     // orders memory with that.
-    crate::interrupts::fence_before_io();
-    result(sbi_rt::send_ipi(HartMask::from_mask_base(1, id.0 as usize))).map(drop)
+    fence_before_io();
+    call(|| sbi_rt::send_ipi(HartMask::from_mask_base(1, id.0 as usize))).map(drop)
 }
 
 /// Makes other harts forget what they have cached of the page table for `size` bytes from `start` on; everything where `size` is
 /// the largest number (SBI 8.2). They have when it returns.
 pub fn remote_fence(harts: HartGroup, start: usize, size: usize) -> Result<(), Error> {
     // The tables' stores are seen by the harts before they fence, as in `send_ipi`.
-    crate::interrupts::fence_before_io();
-    result(sbi_rt::remote_sfence_vma(HartMask::from_mask_base(harts.mask, harts.base), start, size))
-        .map(drop)
+    fence_before_io();
+    let mask = HartMask::from_mask_base(harts.mask, harts.base);
+    call(|| sbi_rt::remote_sfence_vma(mask, start, size)).map(drop)
 }
 
 /// Harts whose ids are not far apart: bit n of the mask is the hart `base + n` (SBI 3.1).

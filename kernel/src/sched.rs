@@ -10,7 +10,7 @@ use scheduler::{Kernel, Queue, Scheduler};
 use crate::hart::{self, HARTS, Hart};
 use crate::interrupts;
 use crate::switch;
-use crate::sync::{SpinGuard, SpinLock};
+use crate::sync::{SpinGuard, SpinLock, checker};
 use crate::thread::{Thread, ThreadRef};
 use crate::{sbi, timer, vm};
 
@@ -35,7 +35,7 @@ impl Part {
     /// Of a hart that is not up.
     pub const fn new() -> Part {
         Part {
-            queue: SpinLock::new(Queue::new()),
+            queue: SpinLock::new("run queue", Queue::new()),
             current: AtomicPtr::new(core::ptr::null_mut()),
             previous: AtomicPtr::new(core::ptr::null_mut()),
             idle: Thread::idle(),
@@ -79,12 +79,14 @@ fn of_pointer(pointer: &AtomicPtr<Thread>) -> ThreadRef {
 
 /// Lets the next thread of this hart run, if there is one; the current one goes on after all others. No lock may be held.
 pub fn yield_now() {
+    checker::about_to_sleep(0);
     SCHEDULER.yield_now(&Harts);
 }
 
 /// Blocks the current thread, which is queued where its waker will find it, until that wakes it. `condition` is the lock of that queue; it
 /// is released once the thread can be woken, and is the only lock held. Sleeps.
 pub fn block<T>(condition: SpinGuard<'_, T>) {
+    checker::about_to_sleep(condition.address());
     SCHEDULER.block(&Harts, condition);
 }
 
@@ -95,7 +97,7 @@ pub fn wake(thread: ThreadRef) {
 
 /// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
 pub fn begin() {
-    hart::of_this_cpu().set_interrupts_were_on(true);
+    hart::of_this_cpu().set_interrupts_were_on(interrupts::ON);
     SCHEDULER.arrive(&Harts);
 }
 
@@ -152,12 +154,12 @@ impl Kernel for Harts {
     fn lock_here(&self) -> usize {
         let masked = interrupts::mask();
         let hart = masked.hart();
-        hart.scheduling.queue.lock_masked(masked).leak();
+        SpinGuard::leak(hart.scheduling.queue.lock_masked(masked));
         hart.cpu().0
     }
 
     fn lock(&self, cpu: usize) {
-        queue(cpu).lock().leak();
+        SpinGuard::leak(queue(cpu).lock());
     }
 
     fn try_lock(&self, cpu: usize) -> bool {
@@ -171,7 +173,7 @@ impl Kernel for Harts {
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<ThreadRef>) -> R) -> R {
         let mut queue = held(cpu);
         let result = act(&mut queue);
-        queue.leak();
+        SpinGuard::leak(queue);
         result
     }
 
@@ -217,7 +219,7 @@ impl Kernel for Harts {
 
     fn wait_for_interrupt(&self) {
         timer::before_idling();
-        riscv::asm::wfi();
+        interrupts::while_waiting(riscv::asm::wfi);
         timer::after_idling();
     }
 

@@ -37,7 +37,7 @@ struct Slots {
     free: Vec<usize>,
 }
 
-static SLOTS: SpinLock<Slots> = SpinLock::new(Slots { next: 0, free: Vec::new() });
+static SLOTS: SpinLock<Slots> = SpinLock::new("stacks", Slots { next: 0, free: Vec::new() });
 
 impl Slots {
     fn take(&mut self) -> Option<usize> {

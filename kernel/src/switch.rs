@@ -22,11 +22,6 @@ impl Context {
     pub fn beginning_at(entry: usize, top: usize) -> Context {
         Context { ra: entry, sp: top, ..Context::EMPTY }
     }
-
-    /// The frame pointer and where it goes on, for a backtrace of a thread that does not run.
-    pub fn frame_pointer_and_pc(&self) -> (usize, usize) {
-        (self.s[0], self.ra)
-    }
 }
 
 /// Saves this thread's registers in `from` and goes on with those in `to`. Returns when somebody switches to `from`.

@@ -106,7 +106,8 @@ impl scheduler::Thread for ThreadRef {
 }
 
 /// Every thread that was spawned and not joined.
-static ALL: SpinLock<Registry> = SpinLock::new(Registry { threads: Vec::new(), next_id: 1 });
+static ALL: SpinLock<Registry> =
+    SpinLock::new("threads", Registry { threads: Vec::new(), next_id: 1 });
 
 struct Registry {
     threads: Vec<ThreadRef>,
@@ -142,7 +143,7 @@ impl Thread {
             id,
             name,
             place: AtomicUsize::new(0),
-            end: SpinLock::new(End { has_ended: false, waiters: Queue::new() }),
+            end: SpinLock::new("end of a thread", End { has_ended: false, waiters: Queue::new() }),
             main: UnsafeCell::new(main),
             _stack: stack,
         }

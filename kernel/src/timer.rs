@@ -48,7 +48,7 @@ impl Part {
             next_tick: AtomicU64::new(NEVER),
             ticks: AtomicUsize::new(0),
             armed: AtomicU64::new(NEVER),
-            sleepers: SpinLock::new(Queue::new()),
+            sleepers: SpinLock::new("sleepers", Queue::new()),
         }
     }
 

@@ -8,7 +8,8 @@ use core::mem::offset_of;
 
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
-use crate::{hart, probe, report, sched, timer};
+use crate::sync::checker;
+use crate::{hart, interrupts, probe, report, sched, timer};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
 /// down, which lets a backtrace walk from the handler into the interrupted code.
@@ -287,18 +288,26 @@ pub fn is_return_to_vector(return_address: usize) -> bool {
 /// What is done about a trap. Interrupts are off; `frame` lies on the interrupted stack or on the emergency stack.
 extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     let cause = Cause { code, value };
+    interrupts::handler_begins(cause, frame.status);
     let hart = hart::of_this_cpu();
     if let Some(left) = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr()) {
         report::trap(frame, cause, hart, Some(left));
     }
+    if cause.is_interrupt() {
+        checker::enter_interrupt();
+    }
+    let mut is_tick = false;
     match code {
-        code::TIMER => {
-            if timer::handle(hart) {
-                sched::preempt();
-            }
-        }
+        code::TIMER => is_tick = timer::handle(hart),
         code::IPI => hart::handle_ipi(hart, frame.pc),
         _ if probe::recover(frame, cause) => {}
         _ => report::trap(frame, cause, hart, None),
     }
+    if cause.is_interrupt() {
+        checker::leave_interrupt();
+    }
+    if is_tick {
+        sched::preempt();
+    }
+    interrupts::handler_ends(frame.status);
 }

@@ -69,7 +69,7 @@ const BOOT_MEMORY_MIDDLE: usize = 5;
 static IMAGE_BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// The kernel's page table, once it is built. Its lock is held while fences of a change are executed.
-static SPACE: SpinLock<Option<AddressSpace<Tables>>> = SpinLock::new(None);
+static SPACE: SpinLock<Option<AddressSpace<Tables>>> = SpinLock::new("address space", None);
 
 /// Frames for the tables of the first build, from the memory that the boot has mapped: the next, and the end.
 static BOOT_FRAMES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];

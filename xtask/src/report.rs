@@ -27,7 +27,7 @@ pub struct Report {
     /// What each hart that is up was doing.
     pub harts: Vec<Hart>,
     /// Locks that were held.
-    pub locks: Vec<String>,
+    pub locks: Vec<Lock>,
     /// How the kernel got there, the latest step first.
     pub backtrace: Vec<Step>,
 }
@@ -69,6 +69,17 @@ pub struct Hart {
     pub cpu: u32,
     /// How it came to stand still, in words.
     pub state: String,
+}
+
+/// A lock that was held.
+#[derive(Debug, Deserialize)]
+pub struct Lock {
+    /// Its name.
+    pub name: String,
+    /// The CPU that held it; of checked builds.
+    pub cpu: Option<u32>,
+    /// The line that took it; of checked builds.
+    pub taken: Option<String>,
 }
 
 /// What must hold of a whole report, beside its sentence and frames.
@@ -139,7 +150,7 @@ impl Report {
             format!("the harts {reporting:?} are said to report, where {} does", self.hart),
         );
         demand(
-            !expected.locked || self.locks.iter().any(|lock| lock == "console"),
+            !expected.locked || self.locks.iter().any(|lock| lock.name == "console"),
             "the console's lock is held, and the report does not say so".to_owned(),
         );
         let deaf: Vec<u64> = self

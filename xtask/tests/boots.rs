@@ -82,6 +82,28 @@ fn an_unknown_crash_is_refused_and_the_known_ones_are_listed() {
 }
 
 #[test]
+fn crashes_that_need_the_lock_checker_are_refused_where_it_is_not() {
+    let options = Options::new(Profile::Release);
+    let image = image::build(&bench().environment, &options).expect("the image builds");
+    for kind in ["deadlock", "relock", "sleepinlock"] {
+        let outcome = run(&Boot { append: format!("crash={kind}"), ..Boot::new(&image.elf) });
+        has(
+            &outcome,
+            &format!(
+                "verdict: refused: crash={kind} needs the lock checker, which is not in this build"
+            ),
+        );
+        assert_eq!(code(&outcome), 5);
+    }
+}
+
+#[test]
+fn a_report_lists_the_locks_held_with_the_lines_that_took_them() {
+    let outcome = run(&Boot { append: "crash=lockedpanic".to_owned(), ..boot() });
+    has(&outcome, "  'console' held by CPU 0, taken at kernel/src/crash/kinds.rs:");
+}
+
+#[test]
 fn an_unknown_test_is_named_and_fails() {
     let outcome = run(&Boot { append: "test only=boot::no_such_test".to_owned(), ..boot() });
     has(&outcome, "no test is called 'boot::no_such_test'");

@@ -8,7 +8,7 @@
 //! ```text
 //! row!(spin_lock);
 //! fn spin_lock(meter: &mut Meter) -> Outcome {
-//!     static LOCK: SpinLock<()> = SpinLock::new(());
+//!     static LOCK: SpinLock<()> = SpinLock::new("measured", ());
 //!     meter.each(|| drop(LOCK.lock()));
 //!     Ok(())
 //! }

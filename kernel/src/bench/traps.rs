@@ -21,7 +21,7 @@ fn sbi_call(meter: &mut Meter) -> Outcome {
 
 row!(spin_lock);
 fn spin_lock(meter: &mut Meter) -> Outcome {
-    static LOCK: SpinLock<()> = SpinLock::new(());
+    static LOCK: SpinLock<()> = SpinLock::new("measured", ());
     meter.each(|| drop(LOCK.lock()));
     Ok(())
 }

@@ -12,6 +12,8 @@ use crate::console::{self, println};
 use crate::exit;
 use crate::hart::{self, CpuNumber, StackKind};
 use crate::stop::How;
+#[cfg(feature = "checked")]
+use crate::sync::SpinLock;
 use crate::{frame, image, interrupts, thread, timer, vm};
 #[cfg(feature = "checked")]
 use crate::{heap, probe};
@@ -246,6 +248,40 @@ crash_kind!(claim 9, harts 1, "fixed", lockedpanic, "panic: with the console loc
 fn lockedpanic() {
     let _line = console::LINE.lock();
     panic!("with the console locked");
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 60, harts 1, "-", deadlock, "deadlock: took 'first' at", "kinds::deadlock,crash::crash_here");
+#[cfg(feature = "checked")]
+fn deadlock() {
+    static FIRST: SpinLock<()> = SpinLock::new("first", ());
+    static SECOND: SpinLock<()> = SpinLock::new("second", ());
+    let first = FIRST.lock();
+    let second = SECOND.lock();
+    drop((first, second));
+    // Nobody waits now; the order alone is wrong.
+    let second = SECOND.lock();
+    let first = FIRST.lock();
+    drop((first, second));
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 61, harts 1, "-", sleepinlock, "a thread sleeps while its hart holds 'held'", "kinds::sleepinlock,crash::crash_here");
+#[cfg(feature = "checked")]
+fn sleepinlock() {
+    static LOCK: SpinLock<()> = SpinLock::new("held", ());
+    let _held = LOCK.lock();
+    timer::sleep(core::time::Duration::from_millis(1));
+}
+
+#[cfg(feature = "checked")]
+crash_kind!(claim 62, harts 1, "-", relock, "by the hart that holds it", "kinds::relock,crash::crash_here");
+#[cfg(feature = "checked")]
+fn relock() {
+    static LOCK: SpinLock<()> = SpinLock::new("relocked", ());
+    let once = LOCK.lock();
+    let twice = LOCK.lock();
+    drop((once, twice));
 }
 
 crash_kind!(claim 10, harts 1, "-", doublefault, "a fault in the report of a crash", "-");

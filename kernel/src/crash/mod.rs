@@ -9,6 +9,7 @@ use spin::Once;
 
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
+use crate::sync::checker;
 use crate::{console, image, interrupts, stop, thread, timer};
 
 /// A way to crash, registered where it is written.
@@ -87,11 +88,19 @@ struct Asked {
     masked: bool,
 }
 
+/// Kinds that the lock checker makes a crash of; without it they hang, or nothing happens.
+const CHECKED: [&str; 3] = ["deadlock", "relock", "sleepinlock"];
+
 /// Keeps the crash that the command line asks for, if any. Refuses what there is not, and lists what there is.
 pub fn ask(line: &CommandLine<'_>) {
     let Job::Crash(asked) = line.job else { return };
     let name = asked.kind;
     let Some(kind) = kinds().iter().find(|kind| kind.name == name) else {
+        if !checker::CHECKS && CHECKED.contains(&name) {
+            let why =
+                format_args!("crash={name} needs the lock checker, which is not in this build");
+            exit::fail(Failure::Refused, why)
+        }
         let why = format_args!("crash={name} is no kind of crash; there are {Names}");
         exit::fail(Failure::Refused, why)
     };

@@ -6,9 +6,10 @@ use core::fmt::{self, Write};
 
 use super::crash::{Crash, REGISTERS, What};
 use crate::backtrace::{Folded, Step};
-use crate::console::{self, Unlocked};
+use crate::console::Unlocked;
 use crate::hart::{self, Hart};
 use crate::symbols;
+use crate::sync::checker;
 
 /// Writes the line.
 pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
@@ -62,8 +63,13 @@ pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
         let _ = write!(out, "}}");
     });
     let _ = write!(out, ",\"locks\":");
-    list(out, console::LINE.is_locked().then_some("console").into_iter(), |out, name| {
-        let _ = write!(out, "\"{name}\"");
+    list(out, checker::held(), |out, held| {
+        let _ = write!(out, "{{\"name\":\"{}\"", Escaped(&held.name));
+        if let Some((cpu, site)) = held.holder {
+            let (file, line) = (site.file(), site.line());
+            let _ = write!(out, ",\"cpu\":{cpu},\"taken\":\"{file}:{line}\"");
+        }
+        let _ = write!(out, "}}");
     });
     let _ = write!(out, ",\"backtrace\":");
     list(out, Folded::new(crash.steps()), |out, (step, repeated)| {

@@ -4,9 +4,10 @@ use core::fmt::{self, Write};
 
 use super::crash::{Crash, REGISTERS, What};
 use crate::backtrace::{Folded, Step};
-use crate::console::{self, Unlocked};
+use crate::console::Unlocked;
 use crate::hart;
 use crate::symbols;
+use crate::sync::checker;
 use crate::trap::TrapFrame;
 
 /// Lines of a backtrace at the most.
@@ -34,9 +35,7 @@ pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
     }
     registers(out, crash.registers);
     harts(out);
-    if console::LINE.is_locked() {
-        let _ = writeln!(out, "locks:\n  the console's is held");
-    }
+    locks(out);
     backtrace(out, crash.steps());
 }
 
@@ -63,6 +62,25 @@ fn harts(out: &mut Unlocked) {
             let _ = write!(out, " at {}", Named(step));
         }
         let _ = writeln!(out, " in {}", *hart.current());
+    }
+}
+
+/// The locks that are held, as far as the build can tell.
+fn locks(out: &mut Unlocked) {
+    for (number, held) in checker::held().enumerate() {
+        if number == 0 {
+            let _ = writeln!(out, "locks:");
+        }
+        let _ = match held.holder {
+            Some((cpu, site)) => writeln!(
+                out,
+                "  '{}' held by CPU {cpu}, taken at {}:{}",
+                held.name,
+                site.file(),
+                site.line()
+            ),
+            None => writeln!(out, "  '{}' held", held.name),
+        };
     }
 }
 

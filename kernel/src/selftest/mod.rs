@@ -2,9 +2,12 @@
 
 mod accounting;
 mod boot;
+#[cfg(feature = "checked")]
+mod checker;
 mod frames;
 mod harts;
 mod heap;
+mod interrupts;
 mod locks;
 mod paging;
 mod probes;
@@ -48,10 +51,10 @@ pub struct Reason {
 }
 
 /// The message of the last failure. One test runs at a time, and an error that carries its text would be a large one.
-static MESSAGE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+static MESSAGE: SpinLock<Cut> = SpinLock::new("test message", Cut(ArrayString::new_const()));
 
 /// What a test wants to say though it is no verdict.
-static NOTE: SpinLock<Cut> = SpinLock::new(Cut(ArrayString::new_const()));
+static NOTE: SpinLock<Cut> = SpinLock::new("test", Cut(ArrayString::new_const()));
 
 /// Lets the test say something on a line of its own, after its result.
 pub fn note(message: fmt::Arguments<'_>) {

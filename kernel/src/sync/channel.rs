@@ -26,13 +26,16 @@ impl<T: Send, const N: usize> Channel<T, N> {
     pub const fn new() -> Self {
         assert!(N > 0, "a channel has room");
         Channel {
-            state: SpinLock::new(State {
-                values: [const { None }; N],
-                first: 0,
-                count: 0,
-                senders: Queue::new(),
-                receivers: Queue::new(),
-            }),
+            state: SpinLock::new(
+                "channel",
+                State {
+                    values: [const { None }; N],
+                    first: 0,
+                    count: 0,
+                    senders: Queue::new(),
+                    receivers: Queue::new(),
+                },
+            ),
         }
     }
 

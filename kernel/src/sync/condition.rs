@@ -16,7 +16,7 @@ pub struct Condition {
 impl Condition {
     /// Nobody waits.
     pub const fn new() -> Self {
-        Condition { waiters: SpinLock::new(Queue::new()) }
+        Condition { waiters: SpinLock::new("condition", Queue::new()) }
     }
 
     /// Gives up the mutex, waits to be woken, and takes the mutex again. What was waited for may be gone by then: look in a loop, or

@@ -34,7 +34,7 @@ impl<T> Mutex<T> {
     /// A free mutex around `data`.
     pub const fn new(data: T) -> Self {
         let state = State { is_held: false, waiters: Queue::new() };
-        Mutex { state: SpinLock::new(state), data: UnsafeCell::new(data) }
+        Mutex { state: SpinLock::new("mutex", state), data: UnsafeCell::new(data) }
     }
 
     /// Waits until the mutex is free and takes it. First come, first served. Sleeps.

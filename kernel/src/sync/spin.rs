@@ -2,15 +2,29 @@
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
+use core::mem;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::checker::{self, Tag};
 use crate::interrupts::{self, Masked};
 use crate::stop;
 
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+
 /// Data that one hart at a time may touch. Holding it masks interrupts, so a handler never waits for its own hart.
+///
+/// A hart takes spin locks in an order that is the same everywhere: of those that have different names, in the order in which they
+/// are first seen; of those that have the same, by ascending address (the elements of an array by ascending index). Checked
+/// builds panic where it is broken ([`checker`]). [`try_lock`](Self::try_lock) waits for nobody and may be used in any order.
+///
+/// A lock can be handed over from the thread that took it to another that runs on the same hart after it: the one calls
+/// [`leak`](SpinGuard::leak), the other [`assume_held`](Self::assume_held).
 pub struct SpinLock<T> {
-    locked: AtomicBool,
+    /// A word and not a byte: one instruction swaps it.
+    word: AtomicU32,
+    tag: Tag,
     data: UnsafeCell<T>,
 }
 
@@ -26,61 +40,96 @@ pub struct SpinGuard<'a, T> {
 }
 
 impl<T> SpinLock<T> {
-    /// A free lock around `data`.
-    pub const fn new(data: T) -> Self {
-        SpinLock { locked: AtomicBool::new(false), data: UnsafeCell::new(data) }
+    /// A free lock around `data`. Locks that are taken for the same reason have the same name; checked builds keep it.
+    pub const fn new(name: &'static str, data: T) -> Self {
+        SpinLock { word: AtomicU32::new(FREE), tag: Tag::new(name), data: UnsafeCell::new(data) }
     }
 
     /// Waits until the lock is free and takes it. Interrupts stay masked until the guard is dropped.
+    #[inline]
+    #[track_caller]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         self.lock_masked(interrupts::mask())
     }
 
     /// As [`lock`](Self::lock), for who has masked interrupts already: the guard takes that over.
+    #[inline]
+    #[track_caller]
     pub fn lock_masked(&self, masked: Masked) -> SpinGuard<'_, T> {
+        checker::about_to_wait(&self.tag, self.address());
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            while self.locked.load(Ordering::Relaxed) {
+        if self.word.swap(TAKEN, Ordering::Acquire) != FREE {
+            self.wait();
+        }
+        checker::taken(&self.tag, self.address());
+        SpinGuard { lock: self, _masked: masked }
+    }
+
+    /// Takes the lock when its holder gives it up.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        loop {
+            // Reads until it may be free: a swap would take the line away from the holder each time.
+            while self.is_locked() {
                 // Its holder may stand still for a crash report.
                 stop::if_asked();
                 spin_loop();
             }
+            // Acquire: as in `lock`.
+            if self.word.swap(TAKEN, Ordering::Acquire) == FREE {
+                return;
+            }
         }
-        SpinGuard { lock: self, _masked: masked }
-    }
-
-    /// The guard of a lock that is held by this hart without one: after [`SpinGuard::leak`].
-    ///
-    /// # Safety
-    ///
-    /// This hart holds the lock, and has no other guard of it (invariant LOCK-2).
-    pub unsafe fn assume_held(&self) -> SpinGuard<'_, T> {
-        SpinGuard { lock: self, _masked: Masked::assume() }
     }
 
     /// Takes the lock if nobody has it.
+    #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         let masked = interrupts::mask();
         // Acquire: as in `lock`.
-        let taken =
-            self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        taken.then(|| SpinGuard { lock: self, _masked: masked })
+        if self.word.swap(TAKEN, Ordering::Acquire) != FREE {
+            return None;
+        }
+        checker::taken(&self.tag, self.address());
+        Some(SpinGuard { lock: self, _masked: masked })
+    }
+
+    /// The guard of a lock that was [leaked](SpinGuard::leak): the other half of a handoff.
+    ///
+    /// # Safety
+    ///
+    /// The lock is that of this hart's run queue, the thread that ran here before leaked its guard, and this is the thread that the
+    /// switch brought here, which calls this once for that switch (invariant LOCK-2).
+    #[inline]
+    pub unsafe fn assume_held(&self) -> SpinGuard<'_, T> {
+        // SAFETY: the leaked guard's mask was leaked with it, on this hart, and is taken over here alone (LOCK-2).
+        SpinGuard { lock: self, _masked: unsafe { Masked::assume() } }
     }
 
     /// Whether someone holds it; may be out of date by the time it is read.
     pub fn is_locked(&self) -> bool {
-        self.locked.load(Ordering::Relaxed)
+        self.word.load(Ordering::Relaxed) != FREE
+    }
+
+    /// What [`checker`] knows it by.
+    pub fn address(&self) -> usize {
+        self.word.as_ptr().addr()
     }
 }
 
 impl<T> SpinGuard<'_, T> {
-    /// Keeps the lock, and interrupts masked, without a guard.
-    pub fn leak(self) {
-        core::mem::forget(self);
+    /// Forgets the guard: the lock stays held by this hart, and interrupts stay masked, until somebody
+    /// [assumes](SpinLock::assume_held) it.
+    #[inline]
+    pub fn leak(guard: Self) {
+        mem::forget(guard);
+    }
+
+    /// What [`checker`] knows the lock by.
+    pub fn address(&self) -> usize {
+        self.lock.address()
     }
 }
 
@@ -100,7 +149,10 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 }
 
 impl<T> Drop for SpinGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.lock.locked.store(false, Ordering::Release);
+        checker::released(&self.lock.tag, self.lock.address());
+        // A swap, whose result nobody wants, is one instruction; a store with release is a fence and a store.
+        self.lock.word.swap(FREE, Ordering::Release);
     }
 }
