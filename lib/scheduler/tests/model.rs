@@ -236,6 +236,7 @@ fn a_thread_is_popped_or_stolen_and_not_both() {
 fn a_thread_that_yields_is_stolen_after_it_has_left() {
     explore("steal and yield", 2, || {
         let machine = Machine::new(2, 2, 1);
+        machine.begin_idle(0);
         machine.begin_idle(1);
         machine.begin(3, |here| here.compute_for_ever());
         machine.start(1, 1);
