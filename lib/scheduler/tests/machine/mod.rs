@@ -101,6 +101,8 @@ pub struct Machine {
     ended: Plain,
     /// How many are to, before the test is over.
     to_end: usize,
+    /// Whether a thread may lose its hart wherever interrupts are unmasked.
+    pub has_ticks: std::sync::atomic::AtomicBool,
     /// The checker's threads.
     checked: Mutex<Vec<checker::JoinHandle>>,
 }
@@ -145,6 +147,7 @@ impl Machine {
             is_over: Plain::new(0),
             ended: Plain::new(0),
             to_end,
+            has_ticks: std::sync::atomic::AtomicBool::new(false),
             checked: Mutex::new(Vec::new()),
         });
         machine.touch();
@@ -234,9 +237,9 @@ impl Machine {
         self.tasks[index].cpu.store(cpu, Relaxed);
     }
 
-    /// An interrupt that has nothing to do with the scheduler is pending.
-    pub fn disturb(&self, cpu: usize) {
-        self.harts[cpu].pending.store(true, Ordering::Relaxed);
+    /// How many threads have ended.
+    pub fn ended(&self) -> usize {
+        self.ended.load(Relaxed)
     }
 }
 
@@ -357,6 +360,11 @@ impl Here {
         if masks == 1 {
             checker::interrupts_are_on(self);
         }
+    }
+
+    /// Takes the interrupts that are pending here, as their handler does while a thread runs.
+    pub fn take_interrupts_while_running(&self) {
+        self.hart().pending.swap(false, Ordering::AcqRel);
     }
 
     /// Takes a lock that masks interrupts.
@@ -605,6 +613,11 @@ impl<T> Condition<T> {
                 None => here.machine.scheduler.block(here, guard),
             }
         }
+    }
+
+    /// Looks at the state when all is over.
+    pub fn look(&self, look: impl FnOnce(&mut T)) {
+        self.state.with(|(state, _)| look(state));
     }
 
     /// Changes the state and wakes one who waits, if there is one. Lets go of the lock first, as a waiter may be woken then.
