@@ -56,6 +56,7 @@ impl Scheduler {
     /// Ends the current thread. Never returns: nothing queues the thread again.
     pub fn exit<K: Kernel>(&self, kernel: &K) {
         let cpu = kernel.lock_here();
+        kernel.current().node().end();
         self.leave(kernel, cpu);
     }
 
@@ -91,7 +92,7 @@ impl Scheduler {
     #[inline]
     pub fn arrive<K: Kernel>(&self, kernel: &K) {
         let previous = kernel.previous();
-        let is_ending = kernel.is_ending(previous);
+        let is_ending = previous.node().is_ending();
         previous.node().leave();
         kernel.unlock(kernel.cpu());
         if is_ending {
@@ -107,9 +108,8 @@ impl Scheduler {
         kernel.with_queue(target, |queue| queue.push(thread));
         self.count(target, thread, usize::wrapping_add);
         let idle = self.claim_for(thread, target);
-        let here = kernel.cpu();
-        kernel.unlock(target);
-        if target != here {
+        // Before the lock is released: a tick that comes then may let others run first, and who was claimed would sleep on.
+        if target != kernel.cpu() {
             kernel.interrupt(target);
         }
         if let Some(idle) = idle
@@ -117,6 +117,7 @@ impl Scheduler {
         {
             kernel.interrupt(idle);
         }
+        kernel.unlock(target);
     }
 
     /// Where a thread is queued: where it ran, unless that hart is busy and another idles.

@@ -146,7 +146,10 @@ fn explore(name: &str, preemptions: usize, model: fn()) {
     });
     let bound = builder.preemption_bound.unwrap_or_default();
     let seconds = begin.elapsed().as_secs_f64();
-    println!("{name}: {} runs with at most {bound} preemptions, {seconds:.1} s", runs.load(Relaxed));
+    println!(
+        "{name}: {} runs with at most {bound} preemptions, {seconds:.1} s",
+        runs.load(Relaxed)
+    );
 }
 
 /// Two harts. A thread wakes another on its own hart and goes on computing until that ran: the other hart must take it.

@@ -36,7 +36,6 @@ pub struct Task {
     cpu: Plain,
     /// How many locks that mask interrupts it holds.
     masks: Plain,
-    is_ending: Plain,
     /// Whether its hart began with it.
     was_first: Plain,
     /// The only hart that it may run on.
@@ -124,7 +123,6 @@ impl Machine {
             cpu: Plain::new(NONE),
             // A thread begins with the lock that the thread before it took, an idle thread with interrupts off besides.
             masks: Plain::new(if index < cpus { 2 } else { 1 }),
-            is_ending: Plain::new(0),
             was_first: Plain::new(0),
             pinned_to: Plain::new(NONE),
             index,
@@ -161,7 +159,7 @@ impl Machine {
         for index in 0..self.tasks.len() {
             let thread = self.thread(index);
             thread.node().place(if index < self.harts.len() { index } else { 0 }, false);
-            assert!(!thread.node().is_on_cpu());
+            assert!(!thread.node().is_on_cpu() && !thread.node().is_ending());
             queue.push(thread);
             queue.pop();
         }
@@ -198,7 +196,10 @@ impl Machine {
     pub fn begin(self: &Arc<Self>, index: usize, body: impl FnOnce(&Here) + Send + 'static) {
         let here = self.be(index);
         let thread = checker::spawn(move || here.run(body));
-        assert!(self.tasks[index].parked.set(thread.thread().clone()).is_ok(), "a thread begins twice");
+        assert!(
+            self.tasks[index].parked.set(thread.thread().clone()).is_ok(),
+            "a thread begins twice"
+        );
         self.checked.lock().unwrap().push(thread);
     }
 
@@ -328,9 +329,6 @@ impl Here {
 
     /// Ends the thread here.
     pub fn exit(&self) -> ! {
-        // As a kernel does: with interrupts off from here on, or a tick would queue a thread that is said to be ending.
-        self.task().masks.fetch_add(1, Relaxed);
-        self.task().is_ending.store(1, Relaxed);
         self.machine.scheduler.exit(self);
         panic!("a thread came back from its end");
     }
@@ -385,7 +383,11 @@ impl Kernel for Here {
     fn cpu(&self) -> usize {
         let cpu = self.task().cpu.load(Relaxed);
         assert_ne!(cpu, NONE, "thread {} runs without a hart", self.me);
-        assert_eq!(self.machine.harts[cpu].current.load(Relaxed), self.me, "two threads on hart {cpu}");
+        assert_eq!(
+            self.machine.harts[cpu].current.load(Relaxed),
+            self.me,
+            "two threads on hart {cpu}"
+        );
         cpu
     }
 
@@ -423,7 +425,11 @@ impl Kernel for Here {
 
     fn unlock(&self, cpu: usize) {
         let holder = self.machine.harts[cpu].holder.swap(NONE, Relaxed);
-        assert_eq!(holder, self.cpu(), "the lock of hart {cpu} is released by another than its holder");
+        assert_eq!(
+            holder,
+            self.cpu(),
+            "the lock of hart {cpu} is released by another than its holder"
+        );
         self.machine.harts[cpu].lock.release();
         self.unmask();
     }
@@ -446,7 +452,11 @@ impl Kernel for Here {
         assert!(from.node.is_on_cpu(), "thread {} runs, and is not said to", from.index);
         for (other, hart) in self.machine.harts.iter().enumerate() {
             let is_held = hart.holder.load(Relaxed) == cpu;
-            assert_eq!(is_held, other == cpu, "a hart switches with its own lock held, and no other");
+            assert_eq!(
+                is_held,
+                other == cpu,
+                "a hart switches with its own lock held, and no other"
+            );
         }
         let pinned_to = to.pinned_to.load(Relaxed);
         assert!(pinned_to == NONE || pinned_to == cpu, "a pinned thread was moved");
@@ -466,7 +476,7 @@ impl Kernel for Here {
         if let Some(thread) = to.parked.get() {
             thread.unpark();
         }
-        if from.is_ending.load(Relaxed) != 0 {
+        if from.node.is_ending() {
             std::panic::resume_unwind(Box::new(Gone));
         }
         self.wait_for_hart();
@@ -488,10 +498,6 @@ impl Kernel for Here {
         if ended == self.machine.to_end {
             self.finish();
         }
-    }
-
-    fn is_ending(&self, thread: Handle) -> bool {
-        thread.task().is_ending.load(Relaxed) != 0
     }
 
     fn interrupt(&self, cpu: usize) {
