@@ -24,6 +24,8 @@ pub struct Node {
     home: AtomicUsize,
     /// Whether it must stay there.
     pinned: AtomicBool,
+    /// Whether it leaves its hart for the last time.
+    ending: AtomicBool,
 }
 
 impl Node {
@@ -34,6 +36,7 @@ impl Node {
             on_cpu: AtomicBool::new(false),
             home: AtomicUsize::new(0),
             pinned: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
         }
     }
 
@@ -63,6 +66,17 @@ impl Node {
     pub fn enter(&self, cpu: usize) {
         self.home.store(cpu, Ordering::Relaxed);
         self.on_cpu.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it leaves its hart for the last time, or has.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// It leaves its hart for the last time. The queue lock of that hart is held: were a tick to come after this, it would queue a
+    /// thread that whoever runs next takes apart.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
     }
 
     /// It has left its hart: its registers are saved.

@@ -38,7 +38,8 @@ impl<T: Thread> Queue<T> {
         self.insert_before(thread, |_| false);
     }
 
-    /// Adds a thread that is in no queue: before the first for which `later` holds, or behind all. Looks at those before it.
+    /// Adds a thread that is in no queue: before the first for which `later` holds, or behind all. Looks at those before it. The queue
+    /// is in that order already: behind a thread for which `later` holds there are only such.
     pub fn insert_before(&mut self, thread: T, later: impl Fn(T) -> bool) {
         let word = thread.to_word();
         let mut before = self.last;

@@ -38,7 +38,9 @@ impl Scheduler {
         if from.node().is_pinned() != to.node().is_pinned() {
             self.count(cpu, to, usize::wrapping_sub);
             self.count(cpu, from, usize::wrapping_add);
-            self.tell_an_idle_hart(kernel, from);
+            if let Some(idle) = self.claim_for(from, cpu) {
+                kernel.interrupt(idle);
+            }
         }
         self.switch(kernel, from, to);
     }
@@ -54,6 +56,7 @@ impl Scheduler {
     /// Ends the current thread. Never returns: nothing queues the thread again.
     pub fn exit<K: Kernel>(&self, kernel: &K) {
         let cpu = kernel.lock_here();
+        kernel.current().node().end();
         self.leave(kernel, cpu);
     }
 
@@ -89,7 +92,7 @@ impl Scheduler {
     #[inline]
     pub fn arrive<K: Kernel>(&self, kernel: &K) {
         let previous = kernel.previous();
-        let is_ending = kernel.is_ending(previous);
+        let is_ending = previous.node().is_ending();
         previous.node().leave();
         kernel.unlock(kernel.cpu());
         if is_ending {
@@ -100,41 +103,56 @@ impl Scheduler {
     /// Makes a thread run that is blocked, or has not begun, and is in no queue. May be called with interrupts on or off, and with
     /// locks held that come before those of run queues.
     pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
-        let (target, idles) = self.target(thread);
+        let target = self.target(thread);
         kernel.lock(target);
         kernel.with_queue(target, |queue| queue.push(thread));
         self.count(target, thread, usize::wrapping_add);
-        let is_elsewhere = target != kernel.cpu();
-        kernel.unlock(target);
-        if is_elsewhere {
+        let idle = self.claim_for(thread, target);
+        // Before the lock is released: a tick that comes then may let others run first, and who was claimed would sleep on.
+        if target != kernel.cpu() {
             kernel.interrupt(target);
         }
-        if !idles {
-            self.tell_an_idle_hart(kernel, thread);
+        if let Some(idle) = idle
+            && idle != target
+        {
+            kernel.interrupt(idle);
         }
+        kernel.unlock(target);
     }
 
-    /// Where a thread is queued, and whether that hart idled: where it ran, unless that hart is busy and another idles.
-    fn target<T: Thread>(&self, thread: T) -> (usize, bool) {
+    /// Where a thread is queued: where it ran, unless that hart is busy and another idles.
+    fn target<T: Thread>(&self, thread: T) -> usize {
         let node = thread.node();
         let home = node.home();
-        if self.claim(home) {
-            return (home, true);
+        let idle = self.idle.load(Ordering::Relaxed);
+        if idle == 0 || idle & 1 << home != 0 || node.is_pinned() || node.is_on_cpu() {
+            return home;
         }
-        if !node.is_pinned()
-            && !node.is_on_cpu()
-            && let Some(idle) = self.claim_any()
-        {
-            return (idle, true);
-        }
-        (home, false)
+        idle.trailing_zeros() as usize
     }
 
-    /// Interrupts a hart that idles, if one does: it may take a thread that was queued on a busy one.
-    fn tell_an_idle_hart<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
+    /// A hart that idles and will look for a thread that was queued on `target`: that one, or another that may take it. It is claimed
+    /// after the thread was queued: it looks again before it runs anything, so it finds this thread, or another and this one still
+    /// waiting (see `pass_on`).
+    fn claim_for<T: Thread>(&self, thread: T, target: usize) -> Option<usize> {
         // Between queueing and looking who idles, as between saying so and looking in `rest`: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if !thread.node().is_pinned()
+        if self.idle.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        if self.claim(target) {
+            return Some(target);
+        }
+        if thread.node().is_pinned() { None } else { self.claim_any() }
+    }
+
+    /// Tells the next hart that idles if there is more to do, from one that idled and has found something. Without this a hart could
+    /// be told of two threads and take one, or be told of one and find another first, and the rest would wait while others sleep.
+    fn pass_on<K: Kernel>(&self, kernel: &K) {
+        // As in `claim_for`; and what those stored who claimed this hart is seen from here on.
+        fence(Ordering::SeqCst);
+        if self.idle.load(Ordering::Relaxed) != 0
+            && (0..kernel.cpus()).any(|cpu| self.stealable(cpu))
             && let Some(idle) = self.claim_any()
         {
             kernel.interrupt(idle);
@@ -176,13 +194,13 @@ impl Scheduler {
             return;
         }
         self.idle.fetch_or(1 << cpu, Ordering::Relaxed);
-        // See `tell_an_idle_hart`. What others queue here needs no look: they interrupt this hart, and it does not sleep then.
+        // See `claim_for`. What others queue here needs no look: they interrupt this hart, and it does not sleep then.
         fence(Ordering::SeqCst);
         if !self.others(kernel, cpu).any(|other| self.stealable(other)) {
             kernel.wait_for_interrupt();
         }
-        self.idle.fetch_and(!(1 << cpu), Ordering::Relaxed);
         kernel.take_interrupts();
+        self.idle.fetch_and(!(1 << cpu), Ordering::Relaxed);
     }
 
     /// Whether a hart has a thread queued that another may take.
@@ -201,7 +219,10 @@ impl Scheduler {
         kernel.lock(cpu);
         let next = self.pop(kernel, cpu).or_else(|| self.steal(kernel, cpu));
         match next {
-            Some(to) => self.switch(kernel, kernel.current(), to),
+            Some(to) => {
+                self.pass_on(kernel);
+                self.switch(kernel, kernel.current(), to);
+            }
             None => kernel.unlock(cpu),
         }
         next.is_some()
