@@ -103,9 +103,6 @@ pub fn begin() {
 
 /// Ends the current thread. No lock may be held.
 pub fn exit() -> ! {
-    let masked = interrupts::mask();
-    masked.hart().current().is_ending.store(true, Ordering::Relaxed);
-    drop(masked);
     SCHEDULER.exit(&Harts);
     unreachable!("nothing queues a thread that has ended")
 }
@@ -200,10 +197,6 @@ impl Kernel for Harts {
 
     fn ended(&self, thread: ThreadRef) {
         thread.end();
-    }
-
-    fn is_ending(&self, thread: ThreadRef) -> bool {
-        thread.is_ending.load(Ordering::Relaxed)
     }
 
     fn stolen(&self, _: ThreadRef, _: usize) {

@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use scheduler::{Node, Queue};
 
@@ -32,8 +32,6 @@ pub struct Thread {
     pub(crate) stack_low: AtomicUsize,
     /// The state of the page table in which its stack was mapped; a hart that has not fenced since must before it runs here.
     pub(crate) mapped_in: AtomicUsize,
-    /// Whether it is on its way out.
-    pub(crate) is_ending: AtomicBool,
     /// While it sleeps: when it is to be woken, in ticks of the timebase.
     pub(crate) wake_at: AtomicU64,
     /// What it has done so far.
@@ -132,7 +130,6 @@ impl Thread {
             context: UnsafeCell::new(Context::EMPTY),
             stack_low: AtomicUsize::new(stack_low),
             mapped_in: AtomicUsize::new(0),
-            is_ending: AtomicBool::new(false),
             wake_at: AtomicU64::new(0),
             counts: Counts {
                 run_time: AtomicU64::new(0),

@@ -241,6 +241,7 @@ fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
     static TALLY: Mutex<usize> = Mutex::new(0);
     static CHANGED: Condition = Condition::new();
     static CHANNEL: Channel<usize, 5> = Channel::new();
+    static SENDERS_DONE: AtomicUsize = AtomicUsize::new(0);
     /// Does a bit of everything in an order of its own; what each puts in another takes out.
     fn work(number: usize) {
         let mut random = Random(number as u64 * 0x9e37_79b9 + 1);
@@ -263,12 +264,17 @@ fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
         }
         *TALLY.lock() += 1;
         CHANGED.wake_all();
+        if number % 2 == 0 {
+            SENDERS_DONE.fetch_add(1, Relaxed);
+            return;
+        }
         // The receivers stay until all senders are done, so that none waits for ever.
-        while number % 2 == 1 && *TALLY.lock() < THREADS / 2 {
+        while SENDERS_DONE.load(Relaxed) < THREADS / 2 {
             _ = CHANNEL.try_receive();
             sched::yield_now();
         }
     }
+    SENDERS_DONE.store(0, Relaxed);
     *TALLY.lock() = 0;
     crowd(THREADS, work)?;
     while CHANNEL.try_receive().is_some() {}
