@@ -21,7 +21,7 @@ fn crowd(count: usize, body: fn(usize)) -> Outcome {
     Ok(())
 }
 
-self_test!(claim 71, quick, a_mutex_lets_one_thread_in_at_a_time);
+self_test!(claim 76, quick, a_mutex_lets_one_thread_in_at_a_time);
 fn a_mutex_lets_one_thread_in_at_a_time() -> Outcome {
     const TURNS: usize = 300;
     const THREADS: usize = 8;
@@ -44,7 +44,7 @@ fn a_mutex_lets_one_thread_in_at_a_time() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 71, a_tally_under_a_lock_is_exact_and_without_one_is_not_promised);
+self_test!(claim 76, a_tally_under_a_lock_is_exact_and_without_one_is_not_promised);
 fn a_tally_under_a_lock_is_exact_and_without_one_is_not_promised() -> Outcome {
     const TURNS: usize = 5_000;
     static LOCKED: SpinLock<usize> = SpinLock::new("test", 0);
@@ -66,7 +66,7 @@ fn a_tally_under_a_lock_is_exact_and_without_one_is_not_promised() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 71, a_mutex_goes_to_who_has_waited_longest);
+self_test!(claim 76, a_mutex_goes_to_who_has_waited_longest);
 fn a_mutex_goes_to_who_has_waited_longest() -> Outcome {
     static TAKEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let mut held = TAKEN.lock();
@@ -89,7 +89,7 @@ fn a_mutex_goes_to_who_has_waited_longest() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 71, a_held_mutex_is_not_taken_by_trying);
+self_test!(claim 76, a_held_mutex_is_not_taken_by_trying);
 fn a_held_mutex_is_not_taken_by_trying() -> Outcome {
     let mutex = Mutex::new(1);
     let held = mutex.lock();
@@ -100,7 +100,7 @@ fn a_held_mutex_is_not_taken_by_trying() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 72, a_condition_loses_no_wakeup);
+self_test!(claim 77, a_condition_loses_no_wakeup);
 fn a_condition_loses_no_wakeup() -> Outcome {
     const ROUNDS: usize = 400;
     static BALL: Mutex<usize> = Mutex::new(0);
@@ -121,7 +121,7 @@ fn a_condition_loses_no_wakeup() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 72, all_that_wait_are_woken_at_once);
+self_test!(claim 77, all_that_wait_are_woken_at_once);
 fn all_that_wait_are_woken_at_once() -> Outcome {
     const THREADS: usize = 10;
     static OPEN: Mutex<bool> = Mutex::new(false);
@@ -148,7 +148,7 @@ fn all_that_wait_are_woken_at_once() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 72, a_wakeup_for_nobody_is_forgotten);
+self_test!(claim 77, a_wakeup_for_nobody_is_forgotten);
 fn a_wakeup_for_nobody_is_forgotten() -> Outcome {
     static READY: Mutex<bool> = Mutex::new(false);
     static CHANGED: Condition = Condition::new();
@@ -167,7 +167,7 @@ fn a_wakeup_for_nobody_is_forgotten() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 73, quick, a_channel_keeps_the_order);
+self_test!(claim 78, quick, a_channel_keeps_the_order);
 fn a_channel_keeps_the_order() -> Outcome {
     const VALUES: usize = 500;
     static CHANNEL: Channel<usize, 4> = Channel::new();
@@ -181,7 +181,7 @@ fn a_channel_keeps_the_order() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 73, a_channel_between_many_loses_and_doubles_nothing);
+self_test!(claim 78, a_channel_between_many_loses_and_doubles_nothing);
 fn a_channel_between_many_loses_and_doubles_nothing() -> Outcome {
     const EACH: usize = 200;
     const SENDERS: usize = 4;
@@ -214,7 +214,7 @@ fn a_channel_between_many_loses_and_doubles_nothing() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 73, a_full_channel_keeps_its_sender_waiting);
+self_test!(claim 78, a_full_channel_keeps_its_sender_waiting);
 fn a_full_channel_keeps_its_sender_waiting() -> Outcome {
     static CHANNEL: Channel<usize, 2> = Channel::new();
     let sender = spawned(thread::spawn("sender", || (0..3).for_each(|value| CHANNEL.send(value))))?;
@@ -234,7 +234,7 @@ fn a_full_channel_keeps_its_sender_waiting() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 74, harts 2, a_crowd_on_every_hart_comes_to_an_end);
+self_test!(claim 79, harts 2, a_crowd_on_every_hart_comes_to_an_end);
 fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
     const THREADS: usize = 24;
     const STEPS: usize = 200;

@@ -137,7 +137,7 @@ fn sleepers_on_every_hart_wake() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 70, harts 2, an_idle_hart_takes_no_ticks);
+self_test!(claim 75, harts 2, an_idle_hart_takes_no_ticks);
 fn an_idle_hart_takes_no_ticks() -> Outcome {
     // Whatever ran there has ended: wait until nothing changes any more.
     timer::sleep(Duration::from_millis(30));
