@@ -57,8 +57,8 @@ impl Part {
         Instant(self.next_tick.load(Ordering::Relaxed))
     }
 
-    /// Sets the comparator. Fires at once if the deadline is past.
-    fn arm(&self, deadline: u64) {
+    /// Sets the comparator of this hart. Fires at once if the deadline is past.
+    pub fn arm(&self, deadline: u64) {
         if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
             return;
         }

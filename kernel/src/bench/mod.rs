@@ -18,6 +18,7 @@ pub mod entry;
 mod gauges;
 mod memory;
 mod meter;
+mod threads;
 mod traps;
 
 use core::fmt;
@@ -47,34 +48,37 @@ pub enum Measure {
     Gauge(fn() -> u64),
 }
 
-/// Registers a function as a row of its name.
+/// Registers a function as a row of its name, or of another.
 macro_rules! row {
     ($name:ident) => {
-        $crate::bench::benchmark!("bench", Row, $name);
+        $crate::bench::benchmark!("bench", Row, $name, $name);
+    };
+    ($name:ident as $row:ident) => {
+        $crate::bench::benchmark!("bench", Row, $name, $row);
     };
 }
 
 /// Registers a function as a gauge of its name.
 macro_rules! gauge {
     ($name:ident) => {
-        $crate::bench::benchmark!("gauge", Gauge, $name);
+        $crate::bench::benchmark!("gauge", Gauge, $name, $name);
     };
 }
 
 /// Registers a benchmark. The host reads its name from the image's `.manifest`.
 macro_rules! benchmark {
-    ($sort:literal, $measure:ident, $name:ident) => {
+    ($sort:literal, $measure:ident, $name:ident, $row:ident) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".benchmarks")]
             static BENCHMARK: $crate::bench::Benchmark = $crate::bench::Benchmark {
-                name: stringify!($name),
+                name: stringify!($row),
                 measure: $crate::bench::Measure::$measure($name),
             };
             $crate::crash::manifest_line!(
                 $sort,
                 "\t",
-                stringify!($name),
+                stringify!($row),
                 "\t",
                 file!(),
                 ":",
