@@ -16,7 +16,7 @@ use crate::console::Unlocked;
 use crate::hart::{self, Hart};
 use crate::stop::{self, How};
 use crate::trap::{Cause, TrapFrame};
-use crate::{boot, exit, interrupts};
+use crate::{boot, exit, interrupts, trace};
 
 use crash::{Crash, What};
 
@@ -77,6 +77,7 @@ fn report(crash: &Crash<'_>) -> ! {
     if JSON.load(Ordering::Relaxed) {
         json::write(&mut out, crash);
     }
+    trace::dump_if_asked(&mut out, trace::threads());
     exit::crash(format_args!("{}", crash.what))
 }
 
