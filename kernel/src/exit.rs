@@ -70,10 +70,18 @@ fn decide() {
     }
 }
 
+/// Prints what every hart did last, if that was asked for.
+fn dump_trace() {
+    if trace::is_asked() {
+        // Unlocked's writes do not fail.
+        let _ = trace::dump(&mut *LINE.lock(), trace::threads());
+    }
+}
+
 /// Ends the run as passed. `details` follows on the verdict's line.
 pub fn pass(details: fmt::Arguments<'_>) -> ! {
     decide();
-    trace::dump_if_asked(&mut *LINE.lock(), trace::threads());
+    dump_trace();
     println!("verdict: pass{details}");
     console::drain();
     // Returns only where the firmware cannot (QEMU's sifive_u): the verdict is out, and nothing may follow it.
@@ -84,7 +92,7 @@ pub fn pass(details: fmt::Arguments<'_>) -> ! {
 /// Ends the run as failed.
 pub fn fail(failure: Failure, details: fmt::Arguments<'_>) -> ! {
     decide();
-    trace::dump_if_asked(&mut *LINE.lock(), trace::threads());
+    dump_trace();
     let word = match failure {
         Failure::Test => "fail",
         Failure::Crash => "crash",

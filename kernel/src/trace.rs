@@ -5,8 +5,8 @@
 //! [`dump_at_the_end`] has all rings printed before the verdict, for `cargo run -- trace` on the host.
 //!
 //! Rings are kept in checked builds alone ([`KEPT`]); elsewhere every function here is empty. An entry is 24 bytes, a ring 12 KiB.
-//! Recording costs COST instructions, compiled into its caller: under icount that is a quarter of a tick of the clock. The time
-//! is that of the timebase and not `rdinstret`, which means nothing without icount and which firmware may keep to itself.
+//! Recording costs 24 instructions and no call, two of them fences: under icount that is a quarter of a tick of the clock. The
+//! time is that of the timebase and not `rdinstret`, which means nothing without icount and which firmware may keep to itself.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -124,8 +124,9 @@ impl fmt::Display for Recorded {
 }
 
 /// The newest events of a hart, of which one fewer than it has room for can be read: the oldest may be being replaced.
+#[repr(C)]
 pub struct Ring<const EVENTS: usize> {
-    /// Events recorded so far: the next has this number, and the place that it gives when counted around.
+    /// Events recorded so far, in front, where a load reaches it from the hart's structure: the next has this number, and the place that it gives when counted around.
     recorded: AtomicUsize,
     entries: [[AtomicU64; 3]; EVENTS],
 }
@@ -237,7 +238,7 @@ pub fn interrupt(which: Which) -> Span {
 }
 
 /// Records that somebody else holds `lock`, and when dropped that it was taken.
-#[inline(always)]
+#[cold]
 pub fn wait_for<T>(lock: &T) -> Span {
     let lock = core::ptr::from_ref(lock).addr();
     record(Event::LockWait { lock });
@@ -266,19 +267,16 @@ pub fn dump_at_the_end() {
     }
 }
 
-/// Prints the rings if that was asked for, with the names of the threads by their ids. The last thing before a verdict.
-pub fn dump_if_asked<N: fmt::Display>(
-    out: &mut impl Write,
-    threads: impl Iterator<Item = (u32, N)>,
-) {
-    if KEPT && ASKED.load(Ordering::Relaxed) {
-        // Unlocked's writes do not fail.
-        let _ = dump(out, threads);
-    }
+/// Whether that was asked for.
+pub fn is_asked() -> bool {
+    KEPT && ASKED.load(Ordering::Relaxed)
 }
 
-/// Prints the rings: a line an event, between a line that begins and one that ends it.
-fn dump<N: fmt::Display>(
+/// Prints the rings, with the names of the threads by their ids: a line an event, between a line that begins and one that ends it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn dump<N: fmt::Display>(
     out: &mut impl Write,
     threads: impl Iterator<Item = (u32, N)>,
 ) -> fmt::Result {

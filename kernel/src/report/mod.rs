@@ -77,7 +77,9 @@ fn report(crash: &Crash<'_>) -> ! {
     if JSON.load(Ordering::Relaxed) {
         json::write(&mut out, crash);
     }
-    trace::dump_if_asked(&mut out, trace::threads());
+    if trace::is_asked() {
+        let _ = trace::dump(&mut out, trace::threads());
+    }
     exit::crash(format_args!("{}", crash.what))
 }
 
