@@ -186,8 +186,11 @@ fn lock_names(elf: &Path, log: &Log) -> anyhow::Result<BTreeMap<u64, String>> {
     let object = object::File::parse(&*bytes).with_context(|| elf.display().to_string())?;
     let name = |lock: u64| {
         let mut symbols = object.symbols();
-        let symbol = symbols
-            .find(|symbol| (symbol.address()..symbol.address() + symbol.size()).contains(&lock))?;
+        let symbol = symbols.find(|symbol| {
+            let place = symbol.address()..symbol.address() + symbol.size();
+            // Not the one that the compiler made for several statics together: theirs are there too.
+            place.contains(&lock) && symbol.name().is_ok_and(|name| !name.starts_with(".L"))
+        })?;
         let name = format!("{:#}", rustc_demangle::demangle(symbol.name().ok()?));
         Some((lock, name))
     };

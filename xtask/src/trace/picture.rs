@@ -22,7 +22,7 @@ const LOWER: f64 = 12.0;
 const HART_LANE: f64 = MARKS + UPPER + LOWER + 14.0;
 const THREAD_LANE: f64 = 18.0;
 /// The least that can be seen.
-const THINNEST: f64 = 0.5;
+const THINNEST: f64 = 0.8;
 /// Text is so high, and a character of a font whose characters are all of one width so wide.
 const FONT: f64 = 11.0;
 const CHARACTER: f64 = FONT * 0.62;
@@ -178,9 +178,11 @@ impl Picture<'_> {
     ) -> fmt::Result {
         let x = self.x(from);
         let width = (self.x(to) - x).max(THINNEST);
+        // An edge would cover what is thin.
+        let edge = if width > 3.0 { "#718096" } else { "none" };
         writeln!(
             self.out,
-            r##"<rect class="{class}" x="{x:.2}" y="{top:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}" stroke="#718096" stroke-width="0.3"><title>{}, {} from {} on</title></rect>"##,
+            r##"<rect class="{class}" x="{x:.2}" y="{top:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}" stroke="{edge}" stroke-width="0.3"><title>{}, {} from {} on</title></rect>"##,
             Escaped(what),
             Duration(to - from),
             Duration(from),
@@ -256,6 +258,10 @@ impl Picture<'_> {
             );
             (shape, name.to_owned())
         }));
+        if !self.timeline.flows.is_empty() && self.timeline.flows.len() <= MOST_ARROWS {
+            let line = r##"<path stroke="#2b6cb0" stroke-opacity="0.7" d="M0 2l16 8"/>"##;
+            items.push((line.to_owned(), "from a wakeup to its run".to_owned()));
+        }
         if !self.timeline.threads.is_empty() {
             items.push((swatch(READY), "ready".to_owned()));
             items.push((swatch("#ffffff"), "blocked, or not known to run".to_owned()));

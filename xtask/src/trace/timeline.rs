@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::log::{Interrupt, Kind, Log};
 
+/// What the names of the threads that run where there is nothing to do begin with.
+const IDLE_NAME: &str = "idle";
+
 /// What harts and threads did. Times are in nanoseconds since the first event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
@@ -156,6 +159,11 @@ impl Timeline {
         let end = harts.values().map(|hart| hart.last).max().unwrap_or(0);
         let idle_threads: BTreeSet<u32> =
             harts.values().flat_map(|hart| hart.idle_threads.iter().copied()).collect();
+        // One may not have come to sleep: then its name says what it is.
+        let is_idle = |id: &u32| {
+            idle_threads.contains(id)
+                || log.threads.get(id).is_some_and(|name| name.starts_with(IDLE_NAME))
+        };
         // A hart's events may have been printed before those of another on which its thread ran next.
         let entries: Vec<(u32, u32, u64)> = harts
             .iter()
@@ -174,7 +182,7 @@ impl Timeline {
         let runs = runs(&harts);
         let threads = runs
             .iter()
-            .filter(|(id, _)| !idle_threads.contains(id))
+            .filter(|(id, _)| !is_idle(id))
             .map(|(&id, runs)| ThreadTrack { id, states: states(id, runs, &harts, end) })
             .collect();
         let names = runs.keys().chain(log.threads.keys()).map(|&id| {
@@ -554,6 +562,21 @@ pub(super) mod tests {
             slices(&timeline, 0),
             [(2, 3, What::Interrupt(Interrupt::Ipi)), (3, 3, What::Interrupt(Interrupt::Timer))]
         );
+    }
+
+    #[test]
+    fn an_idle_thread_is_known_by_its_sleep_or_its_name() {
+        let mut log = log(&[
+            (0, 0, Kind::Switch { from: 1, to: 7 }),
+            (0, 1, Kind::Switch { from: 7, to: 6 }),
+            (0, 2, Kind::Idle),
+        ]);
+        let ids = |log: &Log| -> Vec<u32> {
+            Timeline::new(log).threads.iter().map(|thread| thread.id).collect()
+        };
+        assert_eq!(ids(&log), [1, 7]);
+        log.threads.insert(7, "idle of CPU 0".to_owned());
+        assert_eq!(ids(&log), [1]);
     }
 
     #[test]
