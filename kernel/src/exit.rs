@@ -74,7 +74,7 @@ fn decide() {
 fn dump_trace() {
     if trace::is_asked() {
         // Unlocked's writes do not fail.
-        let _ = trace::dump(&mut *LINE.lock(), trace::threads());
+        let _ = trace::dump(&mut *LINE.lock());
     }
 }
 

@@ -15,7 +15,7 @@ use riscv::register::time;
 
 use crate::console::println;
 use crate::hart::{self, CpuNumber};
-use crate::{interrupts, platform};
+use crate::{interrupts, platform, thread};
 
 /// Whether this build records anything.
 pub const KEPT: bool = cfg!(feature = "checked");
@@ -28,7 +28,7 @@ pub const EVENTS: usize = if KEPT { 512 } else { 0 };
 pub enum Event {
     /// A thread gave way to another.
     Switch { from: u32, to: u32 },
-    /// A thread was woken, and queued on a CPU.
+    /// A thread was woken, which ran on a CPU last, or is to begin there.
     Wake { thread: u32, cpu: u32 },
     /// An interrupt was taken.
     Interrupt(Which),
@@ -43,9 +43,9 @@ pub enum Event {
     /// That lock was taken in the end.
     LockTaken { lock: usize },
     /// A thread was made.
-    Spawn { thread: u32 },
+    Spawn { thread: u32, name: &'static str },
     /// A thread ended.
-    Exit { thread: u32 },
+    Exit { thread: u32, name: &'static str },
     /// Whatever somebody looks for.
     Point(u32),
 }
@@ -91,12 +91,18 @@ impl Event {
             Event::Idle => (7, 0, 0),
             Event::LockWait { lock } => (8, 0, lock as u64),
             Event::LockTaken { lock } => (9, 0, lock as u64),
-            Event::Spawn { thread } => (10, thread, 0),
-            Event::Exit { thread } => (11, thread, 0),
+            Event::Spawn { thread, name } => (10, thread, packed(name)),
+            Event::Exit { thread, name } => (11, thread, packed(name)),
             Event::Point(point) => (12, point, 0),
         };
         [u64::from(first) << 32 | kind, second]
     }
+}
+
+/// Where the image has a text, as one word: the 48 low bits of its address below its length. The host reads it there, when the thread is
+/// gone that had this name.
+fn packed(text: &'static str) -> u64 {
+    (text.len() as u64) << 48 | (text.as_ptr().addr() as u64 & ((1 << 48) - 1))
 }
 
 /// An event as it was recorded.
@@ -250,11 +256,6 @@ pub fn snapshot(cpu: CpuNumber) -> Option<Snapshot<'static, EVENTS>> {
     hart::by_cpu(cpu).map(|hart| hart.trace.snapshot())
 }
 
-/// The threads there are, by id and name.
-pub fn threads() -> impl Iterator<Item = (u32, &'static str)> {
-    core::iter::empty()
-}
-
 /// Whether the rings are printed at the end.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -272,21 +273,22 @@ pub fn is_asked() -> bool {
     KEPT && ASKED.load(Ordering::Relaxed)
 }
 
-/// Prints the rings, with the names of the threads by their ids: a line an event, between a line that begins and one that ends it.
+/// Prints the rings, and what the threads are called: a line each, between a line that begins and one that ends it.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn dump<N: fmt::Display>(
-    out: &mut impl Write,
-    threads: impl Iterator<Item = (u32, N)>,
-) -> fmt::Result {
+pub fn dump(out: &mut impl Write) -> fmt::Result {
     let timebase = platform::machine().map_or(0, |machine| machine.timebase.get());
     let harts = hart::all().count();
     let dropped: usize = hart::all().map(|hart| hart.trace.snapshot().dropped()).sum();
     writeln!(out, "trace: begin timebase={timebase} harts={harts} dropped={dropped}")?;
-    for (id, name) in threads {
-        writeln!(out, "trace: thread {id} {name}")?;
-    }
+    writeln!(out, "trace: thread 0 idle")?;
+    let mut named = Ok(());
+    thread::for_each(|thread| {
+        let line = writeln!(out, "trace: thread {} {}", thread.id(), thread.name());
+        named = named.and(line);
+    });
+    named?;
     let mut dropped_in_all = 0;
     for hart in hart::all() {
         let mut events = hart.trace.snapshot();

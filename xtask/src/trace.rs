@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anstream::{eprintln, println};
 use anyhow::Context;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::cli::Usage;
 use crate::environment;
@@ -39,7 +39,7 @@ ui.perfetto.dev, or the .svg file in a browser.
 
 Examples:
   cargo run -- trace                                             the demo on 4 harts
-  cargo run -- trace harts::a_call_has_run_when_it_returns       one self-test
+  cargo run -- trace boot::every_hart_has_the_entry_state        one self-test
   cargo run -- trace harts --smp 8                               all with `harts` in their names, in one boot
   cargo run -- trace crash::panic                                what the harts did before a crash
   cargo run -- trace --icount                                    one hart, the same trace each time"
@@ -79,7 +79,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         eprintln!("{NOTABLE}{verdict}{NOTABLE:#}");
     }
     match Log::parse(&outcome.output) {
-        Ok(log) => {
+        Ok(mut log) => {
+            name_threads(&mut log, &image.elf)?;
             let folder =
                 arguments.out.clone().unwrap_or_else(|| environment::target_dir().join("trace"));
             let files = write(&log, &subject.name, &boot, &image, &folder)?;
@@ -178,6 +179,27 @@ fn write(
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     Ok(files)
+}
+
+/// Adds the names of threads that were gone when the kernel listed them: the image has them.
+fn name_threads(log: &mut Log, elf: &Path) -> anyhow::Result<()> {
+    let bytes = std::fs::read(elf).with_context(|| elf.display().to_string())?;
+    let object = object::File::parse(&*bytes).with_context(|| elf.display().to_string())?;
+    let name = |text: log::Text| {
+        let mut sections = object.sections();
+        let name = sections
+            .find_map(|section| section.data_range(text.address(), text.bytes()).ok().flatten())?;
+        std::str::from_utf8(name).ok()
+    };
+    for event in &log.events {
+        if let log::Kind::Spawn { thread, name: text } | log::Kind::Exit { thread, name: text } =
+            event.kind
+            && let Some(name) = name(text)
+        {
+            log.threads.entry(thread).or_insert_with(|| name.to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// The names of the locks that lie in the image.

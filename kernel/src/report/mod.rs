@@ -78,7 +78,7 @@ fn report(crash: &Crash<'_>) -> ! {
         json::write(&mut out, crash);
     }
     if trace::is_asked() {
-        let _ = trace::dump(&mut out, trace::threads());
+        let _ = trace::dump(&mut out);
     }
     exit::crash(format_args!("{}", crash.what))
 }

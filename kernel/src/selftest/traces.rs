@@ -5,9 +5,11 @@ use core::sync::atomic::Ordering;
 
 use arrayvec::ArrayString;
 
-use super::{Outcome, ensure, ensure_eq, self_test};
+use super::{Outcome, ensure, ensure_eq, on_hart, self_test, spawned};
+use crate::hart::{self, CpuNumber};
+use crate::sync::SpinLock;
 use crate::trace::{self, Event, Ring, Which};
-use crate::{hart, interrupts, sbi};
+use crate::{interrupts, sbi, thread};
 
 self_test!(claim 70, quick, a_ring_keeps_the_newest_events_in_order_and_counts_the_others);
 fn a_ring_keeps_the_newest_events_in_order_and_counts_the_others() -> Outcome {
@@ -61,8 +63,6 @@ fn every_kind_of_event_is_told_apart() -> Outcome {
         (Event::Idle, "idle 0 0"),
         (Event::LockWait { lock }, "lock-wait 0 18446744071564517376"),
         (Event::LockTaken { lock }, "lock-taken 0 18446744071564517376"),
-        (Event::Spawn { thread: 6 }, "spawn 6 0"),
-        (Event::Exit { thread: 7 }, "exit 7 0"),
         (Event::Point(8), "point 8 0"),
     ];
     let ring = Ring::<16>::new();
@@ -73,6 +73,20 @@ fn every_kind_of_event_is_told_apart() -> Outcome {
         let mut text = ArrayString::<80>::new();
         ensure!(write!(text, "{recorded}").is_ok());
         ensure_eq!(text.split_once(' ').map(|(_, what)| what), Some(expected));
+    }
+    let name = "worker";
+    for (event, kind) in
+        [(Event::Spawn { thread: 6, name }, "spawn 6"), (Event::Exit { thread: 7, name }, "exit 7")]
+    {
+        ring.push(event);
+        let mut text = ArrayString::<80>::new();
+        for recorded in ring.snapshot().newest(1) {
+            ensure!(write!(text, "{recorded}").is_ok());
+        }
+        let address = name.as_ptr().addr() as u64 & 0xffff_ffff_ffff;
+        let mut expected = ArrayString::<80>::new();
+        ensure!(write!(expected, "{kind} {}", 6 << 48 | address).is_ok());
+        ensure_eq!(text.split_once(' ').map(|(_, what)| what), Some(&*expected));
     }
     Ok(())
 }
@@ -105,32 +119,68 @@ fn an_interrupt_is_recorded_where_rings_are_kept() -> Outcome {
 
 self_test!(claim 71, harts 2, a_wait_for_a_lock_is_recorded_and_one_that_is_free_is_not);
 fn a_wait_for_a_lock_is_recorded_and_one_that_is_free_is_not() -> Outcome {
-    use crate::sync::SpinLock;
     static CONTENDED: SpinLock<usize> = SpinLock::new(0);
-    fn take(_: usize) {
+    fn take() {
         *CONTENDED.lock() += 1;
     }
     let lock = core::ptr::from_ref(&CONTENDED).addr();
-    let of_lock = |cpu| {
-        let is_ours = |event: &trace::Recorded| {
-            event.is(Event::LockWait { lock }) || event.is(Event::LockTaken { lock })
-        };
-        trace::snapshot(cpu).into_iter().flatten().filter(is_ours).count()
+    let is_ours = |event: &trace::Recorded| {
+        event.is(Event::LockWait { lock }) || event.is(Event::LockTaken { lock })
     };
-    let other = hart::CpuNumber(1);
-    let before = of_lock(other);
-    ensure!(hart::call(other, take, 0).is_ok(), "CPU 1 does not answer");
-    ensure_eq!(of_lock(other), before);
+    let recorded = || {
+        let cpus = hart::all().map(|hart| hart.cpu());
+        cpus.flat_map(trace::snapshot).flatten().filter(is_ours).count()
+    };
+    let before = recorded();
+    on_hart(CpuNumber(1), take)?;
+    ensure_eq!(recorded(), before);
     let held = CONTENDED.lock();
-    let called = hart::call_while(other, take, 0, || {
-        // Held until the other is seen to wait; where that does not come, for some time.
-        let mut patience = 1_000_000;
-        while patience > 0 && of_lock(other) == before {
-            patience -= 1;
-        }
-        drop(held);
-    });
-    ensure!(called.is_ok(), "CPU 1 does not answer");
-    ensure_eq!(of_lock(other), before + if trace::KEPT { 2 } else { 0 });
+    let here = interrupts::mask().hart().cpu();
+    let other = if here == CpuNumber(0) { CpuNumber(1) } else { CpuNumber(0) };
+    let there = spawned(thread::spawn_on(other, "waits for a lock", take))?;
+    // Held until the other is seen to wait; where that does not come, for some time.
+    let mut patience = 1_000_000;
+    while patience > 0 && recorded() == before {
+        patience -= 1;
+    }
+    drop(held);
+    there.join();
+    ensure_eq!(recorded(), before + if trace::KEPT { 2 } else { 0 });
+    Ok(())
+}
+
+self_test!(claim 72, what_becomes_of_a_thread_is_recorded);
+fn what_becomes_of_a_thread_is_recorded() -> Outcome {
+    const NAME: &str = "is traced";
+    let thread = spawned(thread::spawn(NAME, || ()))?;
+    let id = thread.thread().id() as u32;
+    thread.join();
+    let events = || hart::all().map(|hart| hart.cpu()).flat_map(trace::snapshot).flatten();
+    let expected =
+        [Event::Spawn { thread: id, name: NAME }, Event::Exit { thread: id, name: NAME }];
+    for event in expected {
+        ensure_eq!(
+            events().filter(|recorded| recorded.is(event)).count(),
+            usize::from(trace::KEPT)
+        );
+    }
+    let is_wakeup = |event: &trace::Recorded| {
+        hart::all().any(|hart| {
+            let cpu = hart.cpu().0 as u32;
+            event.is(Event::Wake { thread: id, cpu })
+        })
+    };
+    ensure_eq!(events().filter(is_wakeup).count(), usize::from(trace::KEPT));
+    // From whom, and to whom, depends.
+    let is_about = |event: &trace::Recorded, words: [&str; 2]| {
+        let mut text = ArrayString::<80>::new();
+        let _ = write!(text, "{event} ");
+        let [from, to] = words;
+        text.split_once(' ').is_some_and(|(_, what)| what.starts_with(from) && what.ends_with(to))
+    };
+    let mut number = ArrayString::<12>::new();
+    let _ = write!(number, " {id} ");
+    let arrivals = events().filter(|event| is_about(event, ["switch ", &number])).count();
+    ensure_eq!(arrivals > 0, trace::KEPT);
     Ok(())
 }

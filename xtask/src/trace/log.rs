@@ -56,7 +56,7 @@ pub enum Kind {
     Wake {
         /// Which.
         thread: u32,
-        /// Where it was queued.
+        /// Where it ran last, or is to begin.
         cpu: u32,
     },
     /// An interrupt was taken.
@@ -77,11 +77,38 @@ pub enum Kind {
     /// It was taken in the end.
     LockTaken(u64),
     /// A thread was made.
-    Spawn(u32),
+    Spawn {
+        /// Which.
+        thread: u32,
+        /// What it is called.
+        name: Text,
+    },
     /// A thread ended.
-    Exit(u32),
+    Exit {
+        /// Which.
+        thread: u32,
+        /// What it was called.
+        name: Text,
+    },
     /// What somebody looked for.
     Point(u32),
+}
+
+/// A text in the image: the 48 low bits of its address below its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text(pub u64);
+
+impl Text {
+    /// Where it lies.
+    pub fn address(self) -> u64 {
+        // The kernel's addresses are those of the higher half: the bits that are missing are like the last that is there.
+        ((self.0 << 16) as i64 >> 16) as u64
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(self) -> u64 {
+        self.0 >> 48
+    }
 }
 
 /// Where an interrupt came from.
@@ -292,10 +319,6 @@ fn kind_of(kind: &str, first: &str, second: &str) -> Result<Kind, Problem> {
         found => Err(Problem::UselessArgument { kind: kind.to_owned(), found }),
     };
     let none = |event| unused(first).and(unused(second)).map(|()| event);
-    let one = |event: fn(u32) -> Kind, what| {
-        unused(second)?;
-        Ok(event(parse(what, first)?))
-    };
     let lock = |event: fn(u64) -> Kind| {
         unused(first)?;
         Ok(event(parse("lock", second)?))
@@ -315,9 +338,17 @@ fn kind_of(kind: &str, first: &str, second: &str) -> Result<Kind, Problem> {
         "idle" => none(Kind::Idle),
         "lock-wait" => lock(Kind::LockWait),
         "lock-taken" => lock(Kind::LockTaken),
-        "spawn" => one(Kind::Spawn, "thread"),
-        "exit" => one(Kind::Exit, "thread"),
-        "point" => one(Kind::Point, "point"),
+        "spawn" | "exit" => {
+            let (thread, name) = (parse("thread", first)?, Text(parse("name", second)?));
+            Ok(match kind {
+                "spawn" => Kind::Spawn { thread, name },
+                _ => Kind::Exit { thread, name },
+            })
+        }
+        "point" => {
+            unused(second)?;
+            Ok(Kind::Point(parse("point", first)?))
+        }
         _ => Err(Problem::UnknownKind(kind.to_owned())),
     }
 }
@@ -384,8 +415,8 @@ mod tests {
             ("idle 0 0", Kind::Idle),
             ("lock-wait 0 18446744071564517376", Kind::LockWait(0xffff_ffff_8025_6000)),
             ("lock-taken 0 9", Kind::LockTaken(9)),
-            ("spawn 4 0", Kind::Spawn(4)),
-            ("exit 4 0", Kind::Exit(4)),
+            ("spawn 4 9", Kind::Spawn { thread: 4, name: Text(9) }),
+            ("exit 4 9", Kind::Exit { thread: 4, name: Text(9) }),
             ("point 4 0", Kind::Point(4)),
         ] {
             let log = Log::parse(&format!("{BEGIN}trace: 0 1 {line}\ntrace: end\n")).unwrap();
@@ -415,6 +446,12 @@ mod tests {
         ] {
             assert_eq!(problem(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_text_is_an_address_and_a_length() {
+        let text = Text(6 << 48 | 0xffff_8025_6000);
+        assert_eq!((text.address(), text.bytes()), (0xffff_ffff_8025_6000, 6));
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub fn file(
             let event = Event::new("i", "event", mark_name(mark.what, timeline), track, mark.at);
             let event = Event { scope: Some("t"), ..event };
             match mark.what {
-                Moment::Wake { cpu, .. } => event.with("queued on CPU", cpu),
+                Moment::Wake { cpu, .. } => event.with("ran last on CPU", cpu),
                 Moment::Steal { from_cpu, .. } => event.with("from CPU", from_cpu),
                 Moment::Spawn(_) | Moment::Exit(_) | Moment::Point(_) => event,
             }

@@ -77,7 +77,7 @@ pub enum Moment {
     Wake {
         /// Which.
         thread: u32,
-        /// Where it is queued.
+        /// Where it ran last, or is to begin.
         cpu: u32,
     },
     /// A thread is taken from another hart's queue.
@@ -168,6 +168,8 @@ impl Timeline {
         let entries: Vec<(u32, u32, u64)> = harts
             .iter()
             .flat_map(|(&cpu, hart)| hart.entries.iter().map(move |&(id, at)| (cpu, id, at)))
+            // Those without work may all be called by one number.
+            .filter(|(_, id, _)| !is_idle(id))
             .collect();
         let harts: Vec<HartTrack> = harts
             .into_iter()
@@ -185,16 +187,24 @@ impl Timeline {
             .filter(|(id, _)| !is_idle(id))
             .map(|(&id, runs)| ThreadTrack { id, states: states(id, runs, &harts, end) })
             .collect();
-        let names = runs.keys().chain(log.threads.keys()).map(|&id| {
-            let given = log.threads.get(&id).filter(|name| !name.is_empty());
-            (id, given.cloned().unwrap_or_else(|| format!("thread {id}")))
-        });
+        let names = runs.keys().chain(log.threads.keys()).map(|&id| (id, name(id, log)));
         Timeline { end, names: names.collect(), flows: flows(&runs, &harts), threads, harts }
     }
 
     /// A thread's name.
     pub fn name(&self, thread: u32) -> String {
         self.names.get(&thread).cloned().unwrap_or_else(|| format!("thread {thread}"))
+    }
+}
+
+/// What a thread is called: with its number if others are called the same.
+fn name(id: u32, log: &Log) -> String {
+    let Some(name) = log.threads.get(&id).filter(|name| !name.is_empty()) else {
+        return format!("thread {id}");
+    };
+    match log.threads.values().filter(|other| *other == name).count() {
+        1 => name.clone(),
+        _ => format!("{name} ({id})"),
     }
 }
 
@@ -241,8 +251,8 @@ impl Hart {
         match kind {
             Kind::Wake { thread, cpu } => mark(Moment::Wake { thread, cpu }),
             Kind::Steal { thread, from_cpu } => mark(Moment::Steal { thread, from_cpu }),
-            Kind::Spawn(thread) => mark(Moment::Spawn(thread)),
-            Kind::Exit(thread) => mark(Moment::Exit(thread)),
+            Kind::Spawn { thread, .. } => mark(Moment::Spawn(thread)),
+            Kind::Exit { thread, .. } => mark(Moment::Exit(thread)),
             Kind::Point(point) => mark(Moment::Point(point)),
             Kind::Switch { from, to } => self.switch(at, from, to),
             // Handlers run with interrupts masked: what seems to go on within one has lost its end.
@@ -419,7 +429,7 @@ fn flows(runs: &BTreeMap<u32, Vec<Run>>, harts: &[HartTrack]) -> Vec<Flow> {
 pub(super) mod tests {
     use proptest::prelude::*;
 
-    use super::super::log::Event;
+    use super::super::log::{Event, Text};
     use super::*;
 
     pub fn log(events: &[(u32, u64, Kind)]) -> Log {
@@ -436,7 +446,7 @@ pub(super) mod tests {
     /// Two harts, three threads, and something of each kind.
     pub fn eventful() -> Log {
         log(&[
-            (0, 100, Kind::Spawn(2)),
+            (0, 100, Kind::Spawn { thread: 2, name: Text(0) }),
             (0, 110, Kind::Wake { thread: 2, cpu: 1 }),
             (0, 120, Kind::LockWait(0x1000)),
             (0, 135, Kind::LockTaken(0x1000)),
@@ -454,7 +464,7 @@ pub(super) mod tests {
             (1, 118, Kind::InterruptEnd),
             (1, 119, Kind::Steal { thread: 2, from_cpu: 0 }),
             (1, 120, Kind::Switch { from: 8, to: 2 }),
-            (1, 180, Kind::Exit(2)),
+            (1, 180, Kind::Exit { thread: 2, name: Text(0) }),
             (1, 181, Kind::Switch { from: 2, to: 8 }),
             (1, 182, Kind::Idle),
         ])
@@ -515,6 +525,10 @@ pub(super) mod tests {
         );
         assert_eq!(timeline.name(2), "a <worker> & co");
         assert_eq!(timeline.name(9), "thread 9");
+        let mut log = eventful();
+        log.threads.insert(9, "main".to_owned());
+        let timeline = Timeline::new(&log);
+        assert_eq!([1, 9].map(|id| timeline.name(id)), ["main (1)", "main (9)"]);
     }
 
     #[test]
@@ -595,8 +609,8 @@ pub(super) mod tests {
             Just(Kind::Idle),
             (0..3_u64).prop_map(Kind::LockWait),
             (0..3_u64).prop_map(Kind::LockTaken),
-            id().prop_map(Kind::Spawn),
-            id().prop_map(Kind::Exit),
+            id().prop_map(|thread| Kind::Spawn { thread, name: Text(0) }),
+            id().prop_map(|thread| Kind::Exit { thread, name: Text(0) }),
         ]
     }
 
