@@ -119,7 +119,7 @@ fn an_interrupt_is_recorded_where_rings_are_kept() -> Outcome {
 
 self_test!(claim 71, harts 2, a_wait_for_a_lock_is_recorded_and_one_that_is_free_is_not);
 fn a_wait_for_a_lock_is_recorded_and_one_that_is_free_is_not() -> Outcome {
-    static CONTENDED: SpinLock<usize> = SpinLock::new(0);
+    static CONTENDED: SpinLock<usize> = SpinLock::new("a lock that is waited for", 0);
     fn take() {
         *CONTENDED.lock() += 1;
     }
