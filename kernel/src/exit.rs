@@ -8,9 +8,9 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::backtrace::{self, Step};
-use crate::console::{self, println};
+use crate::console::{self, LINE, println};
 use crate::stop::{self, How};
-use crate::{boot, hart, interrupts, sbi};
+use crate::{boot, hart, interrupts, sbi, trace};
 
 /// The exit device's register (virtual address), or 0. In `.data`: the last words may read it before `.bss` is cleared.
 #[unsafe(link_section = ".data.exit_register")]
@@ -70,9 +70,18 @@ fn decide() {
     }
 }
 
+/// Prints what every hart did last, if that was asked for.
+fn dump_trace() {
+    if trace::is_asked() {
+        // Unlocked's writes do not fail.
+        let _ = trace::dump(&mut *LINE.lock());
+    }
+}
+
 /// Ends the run as passed. `details` follows on the verdict's line.
 pub fn pass(details: fmt::Arguments<'_>) -> ! {
     decide();
+    dump_trace();
     println!("verdict: pass{details}");
     console::drain();
     // Returns only where the firmware cannot (QEMU's sifive_u): the verdict is out, and nothing may follow it.
@@ -83,6 +92,7 @@ pub fn pass(details: fmt::Arguments<'_>) -> ! {
 /// Ends the run as failed.
 pub fn fail(failure: Failure, details: fmt::Arguments<'_>) -> ! {
     decide();
+    dump_trace();
     let word = match failure {
         Failure::Test => "fail",
         Failure::Crash => "crash",

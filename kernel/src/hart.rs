@@ -21,6 +21,7 @@ use crate::sbi::{self, HartGroup};
 use crate::stack::{self, STACK_BYTES, Stack};
 use crate::stop::{self, Note};
 use crate::thread::ThreadRef;
+use crate::trace::{self, Which};
 use crate::vm::{self, PAGE};
 use crate::{crash, sched, timer};
 
@@ -69,6 +70,8 @@ pub struct Hart {
     arrival: Arrival,
     frame_cache: frames::Cache,
     start: UnsafeCell<StartRecord>,
+    /// What it did last. At the end: the trap vector reaches no further than 2 KiB.
+    pub trace: trace::Ring<{ trace::EVENTS }>,
 }
 
 // SAFETY: every field but `start` is atomic. `start` is written by the boot hart before the hart it is for is started, and
@@ -137,6 +140,7 @@ impl Hart {
             arrival: Arrival::new(),
             frame_cache: frames::Cache::new(),
             start: UnsafeCell::new(StartRecord::EMPTY),
+            trace: trace::Ring::new(),
         }
     }
 
@@ -424,6 +428,7 @@ pub extern "C" fn other_hart_main() -> ! {
 /// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts. Whatever it is for is
 /// looked at after this: by the idle thread, which wakes, or here, if all are to stop.
 pub fn handle_ipi(hart: &Hart, interrupted: usize) {
+    let _taken = trace::interrupt(Which::Ipi);
     hart.ipis.fetch_add(1, Ordering::Relaxed);
     // SAFETY: clears this hart's pending bit, before anything is looked at: what comes later sets it again.
     unsafe { sip::clear_ssoft() };

@@ -43,6 +43,7 @@ mod symbols;
 mod sync;
 mod thread;
 mod timer;
+mod trace;
 mod trap;
 mod uart;
 mod vm;
@@ -64,6 +65,9 @@ fn kernel_main(device_tree: usize) -> ! {
     let line = CommandLine::parse(machine.chosen.bootargs);
     if line.json_reports {
         report::also_as_json();
+    }
+    if line.trace {
+        trace::dump_at_the_end();
     }
     vm::start(machine);
     heap::start(machine);

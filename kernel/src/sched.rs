@@ -11,7 +11,8 @@ use crate::hart::{self, HARTS, Hart};
 use crate::interrupts;
 use crate::switch;
 use crate::sync::{SpinGuard, SpinLock, checker};
-use crate::thread::{Thread, ThreadRef};
+use crate::thread::{self, Thread, ThreadRef};
+use crate::trace::{self, Event};
 use crate::{sbi, timer, vm};
 
 static SCHEDULER: Scheduler = Scheduler::new();
@@ -92,6 +93,8 @@ pub fn block<T>(condition: SpinGuard<'_, T>) {
 
 /// Makes a blocked thread run, which is in no queue any more. Takes the lock of a run queue; may be called anywhere.
 pub fn wake(thread: ThreadRef) {
+    // Before it is: it may run, end and be gone as soon as it is queued.
+    trace::record(Event::Wake { thread: thread.id() as u32, cpu: thread.node.home() as u32 });
     SCHEDULER.wake(&Harts, thread);
 }
 
@@ -103,6 +106,8 @@ pub fn begin() {
 
 /// Ends the current thread. No lock may be held.
 pub fn exit() -> ! {
+    let current = thread::current();
+    trace::record(Event::Exit { thread: current.id() as u32, name: current.name() });
     SCHEDULER.exit(&Harts);
     unreachable!("nothing queues a thread that has ended")
 }
@@ -182,6 +187,7 @@ impl Kernel for Harts {
             "a switch with {} masks, not the run queue's alone",
             hart.masks()
         );
+        trace::record(Event::Switch { from: from.id() as u32, to: to.id() as u32 });
         hart.scheduling.leave(from, to, hart);
         let interrupts_were_on = hart.interrupts_were_on();
         // SAFETY: interrupts are off. `to` was queued when it had left its hart, is queued no more, and its stack is fenced for
@@ -199,7 +205,8 @@ impl Kernel for Harts {
         thread.end();
     }
 
-    fn stolen(&self, _: ThreadRef, _: usize) {
+    fn stolen(&self, thread: ThreadRef, from: usize) {
+        trace::record(Event::Steal { thread: thread.id() as u32, from_cpu: from as u32 });
         let steals = &hart::of_this_cpu().scheduling.steals;
         steals.store(steals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -211,6 +218,7 @@ impl Kernel for Harts {
     }
 
     fn wait_for_interrupt(&self) {
+        trace::record(Event::Idle);
         timer::before_idling();
         interrupts::while_waiting(riscv::asm::wfi);
         timer::after_idling();

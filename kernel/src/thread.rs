@@ -21,6 +21,7 @@ use crate::sched;
 use crate::stack::{NoStack, STACK_BYTES, Stack};
 use crate::switch::Context;
 use crate::sync::SpinLock;
+use crate::trace::{self, Event};
 
 /// A thread. What scheduler, timers and monitor know of it.
 pub struct Thread {
@@ -273,6 +274,7 @@ fn start<T: Send + 'static>(
         drop(unsafe { Box::from_raw(packet.as_ptr()) });
     }
     let thread = outcome?;
+    trace::record(Event::Spawn { thread: thread.id() as u32, name });
     sched::wake(thread);
     Ok(JoinHandle { thread, packet })
 }

@@ -14,6 +14,7 @@ use crate::console::println;
 use crate::hart::{self, Hart};
 use crate::sync::SpinLock;
 use crate::thread::ThreadRef;
+use crate::trace::{self, Which};
 use crate::{interrupts, probe, sbi, sched};
 
 /// Ticks a second, on every hart that is not idle.
@@ -132,6 +133,7 @@ fn next_on_grid(now: u64) -> u64 {
 
 /// Takes a timer interrupt: wakes who is due, counts the tick, and sets the comparator again. Says whether a tick was due.
 pub fn handle(hart: &Hart) -> bool {
+    let _taken = trace::interrupt(Which::Timer);
     let part = &hart.timer;
     let now = time::read64();
     // It has fired: whatever it is set to next must be written, or it stays pending.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, claims, doctor, environment, gdb, machine, mutants, run, size, soak, style, test,
+    bench, claims, doctor, environment, gdb, machine, mutants, run, size, soak, style, test, trace,
 };
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
@@ -40,6 +40,8 @@ enum Task {
     Test(test::Arguments),
     /// Counts the instructions of the kernel's operations, beside the baseline and other kernels
     Bench(bench::Arguments),
+    /// Draws a timeline of every hart: a file for the Perfetto viewer, and a picture
+    Trace(trace::Arguments),
     /// Boots the same many times, and counts what went wrong
     Soak(soak::Arguments),
     /// Breaks the kernel on purpose, one small patch at a time, and shows which test notices
@@ -62,6 +64,7 @@ pub fn main() -> ExitCode {
         Task::Doctor(arguments) => doctor::run(arguments),
         Task::Test(arguments) => test::run(arguments),
         Task::Bench(arguments) => bench::run(arguments),
+        Task::Trace(arguments) => trace::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),
         Task::Gdb(arguments) => gdb::run(arguments),

@@ -26,6 +26,9 @@ pub mod verdict;
 // Instruction counts.
 pub mod bench;
 
+// Timelines.
+pub mod trace;
+
 // Tests, repetition, deliberate faults, and the claims that they check.
 pub mod cases;
 pub mod claims;

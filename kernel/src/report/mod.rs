@@ -16,7 +16,7 @@ use crate::console::Unlocked;
 use crate::hart::{self, Hart};
 use crate::stop::{self, How};
 use crate::trap::{Cause, TrapFrame};
-use crate::{boot, exit, interrupts};
+use crate::{boot, exit, interrupts, trace};
 
 use crash::{Crash, What};
 
@@ -76,6 +76,9 @@ fn report(crash: &Crash<'_>) -> ! {
     text::write(&mut out, crash);
     if JSON.load(Ordering::Relaxed) {
         json::write(&mut out, crash);
+    }
+    if trace::is_asked() {
+        let _ = trace::dump(&mut out);
     }
     exit::crash(format_args!("{}", crash.what))
 }

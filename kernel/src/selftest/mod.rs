@@ -16,6 +16,7 @@ mod space;
 mod stacks;
 mod threads;
 mod time;
+mod traces;
 mod traps;
 mod tree;
 

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::checker::{self, Tag};
 use crate::interrupts::{self, Masked};
-use crate::stop;
+use crate::{stop, trace};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -69,6 +69,7 @@ impl<T> SpinLock<T> {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
+        let _waits = trace::wait_for(self);
         loop {
             // Reads until it may be free: a swap would take the line away from the holder each time.
             while self.is_locked() {

@@ -30,6 +30,8 @@ pub struct CommandLine<'a> {
     pub more_problems: usize,
     /// `report=json`: crash reports for programs too.
     pub json_reports: bool,
+    /// `trace`: what every hart did last is printed before the verdict.
+    pub trace: bool,
 }
 
 /// The first thread's job.
@@ -142,6 +144,7 @@ impl<'a> CommandLine<'a> {
             problems: ArrayVec::new(),
             more_problems: 0,
             json_reports: false,
+            trace: false,
         };
         let mut job = None;
         let mut only = None;
@@ -149,6 +152,10 @@ impl<'a> CommandLine<'a> {
             let asked = match word.split_once('=') {
                 None if word == "test" => Job::Test(Only::EVERYTHING),
                 None if word == "bench" => Job::Bench(Only::EVERYTHING),
+                None if word == "trace" => {
+                    parsed.trace = true;
+                    continue;
+                }
                 Some(("crash", words)) => match Crash::parse(words) {
                     Ok(crash) => Job::Crash(crash),
                     Err(option) => {
@@ -270,6 +277,21 @@ mod tests {
         assert!(matches!(parsed.job, Job::Test(_)));
         let parsed = CommandLine::parse("report=xml");
         assert_eq!(parsed.problems[..], [Problem::UnknownWord("report=xml")]);
+    }
+
+    #[test]
+    fn a_trace_is_asked_for_beside_any_job() {
+        for line in ["trace", "trace trace"] {
+            let parsed = CommandLine::parse(line);
+            assert!(parsed.trace && parsed.problems.is_empty(), "{line}");
+            assert_eq!(parsed.job, Job::Demo);
+        }
+        let parsed = CommandLine::parse("crash=panic trace");
+        assert!(parsed.trace && matches!(parsed.job, Job::Crash(_)));
+        assert!(!CommandLine::parse("test").trace);
+        let parsed = CommandLine::parse("trace=1");
+        assert!(!parsed.trace);
+        assert_eq!(parsed.problems[..], [Problem::UnknownWord("trace=1")]);
     }
 
     #[test]
