@@ -320,7 +320,8 @@ impl Holding {
             return Err(Violation::SleepInHandler);
         }
         let mut others = self.locks(order).filter(|held| held.address != handed_over);
-        if let Some(held) = others.next() {
+        // The latest first: it is the one that a person looks for.
+        if let Some(held) = others.next_back() {
             return Err(Violation::HeldWhile { act, held, more: others.count() });
         }
         if act != Act::Sleep && self.count.load(Ordering::Relaxed) == 0 {

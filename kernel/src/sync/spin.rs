@@ -21,6 +21,8 @@ const TAKEN: u32 = 1;
 ///
 /// A lock can be handed over from the thread that took it to another that runs on the same hart after it: the one calls
 /// [`leak`](SpinGuard::leak), the other [`assume_held`](Self::assume_held).
+// In this order the lock's address is the word's, and needs no instruction more than the data's.
+#[repr(C)]
 pub struct SpinLock<T> {
     /// A word and not a byte: one instruction swaps it.
     word: AtomicU32,
@@ -59,29 +61,10 @@ impl<T> SpinLock<T> {
         checker::about_to_wait(&self.tag, self.address());
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
         if self.word.swap(TAKEN, Ordering::Acquire) != FREE {
-            self.wait();
+            wait(&self.word);
         }
         checker::taken(&self.tag, self.address());
         SpinGuard { lock: self, _masked: masked }
-    }
-
-    /// Takes the lock when its holder gives it up.
-    #[cold]
-    #[inline(never)]
-    fn wait(&self) {
-        let _waits = trace::wait_for(self);
-        loop {
-            // Reads until it may be free: a swap would take the line away from the holder each time.
-            while self.is_locked() {
-                // Its holder may stand still for a crash report.
-                stop::if_asked();
-                spin_loop();
-            }
-            // Acquire: as in `lock`.
-            if self.word.swap(TAKEN, Ordering::Acquire) == FREE {
-                return;
-            }
-        }
     }
 
     /// Takes the lock if nobody has it.
@@ -117,6 +100,25 @@ impl<T> SpinLock<T> {
     /// What [`checker`] knows it by.
     pub fn address(&self) -> usize {
         self.word.as_ptr().addr()
+    }
+}
+
+/// Takes the lock of this word when its holder gives it up. A part of its caller: a call that comes back would make the caller save
+/// registers, whether or not it waits.
+#[inline(always)]
+fn wait(word: &AtomicU32) {
+    let _waits = trace::wait_for(word);
+    loop {
+        // Reads until it may be free: a swap would take the line away from the holder each time.
+        while word.load(Ordering::Relaxed) != FREE {
+            // Its holder may stand still for a crash report.
+            stop::if_asked();
+            spin_loop();
+        }
+        // Acquire: as in `lock`.
+        if word.swap(TAKEN, Ordering::Acquire) == FREE {
+            return;
+        }
     }
 }
 
