@@ -60,7 +60,7 @@ fn execdata() {
     black_box(());
 }
 
-crash_kind!(claim 21, harts 1, "-", illegal, "illegal instruction", "kinds::illegal,crash::crash_here");
+crash_kind!(claim 46, harts 1, "-", illegal, "illegal instruction", "kinds::illegal,crash::crash_here");
 fn illegal() {
     // SAFETY: none: this is a deliberate fault. `unimp` is illegal by definition.
     unsafe { core::arch::asm!("unimp") };

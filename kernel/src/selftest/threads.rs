@@ -4,11 +4,13 @@ use alloc::vec::Vec;
 use core::arch::naked_asm;
 use core::hint::{black_box, spin_loop};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::time::Duration;
 
 use super::{Ended, Outcome, ensure, ensure_eq, self_test, spawned};
 use crate::hart::{self, CpuNumber, HARTS};
 use crate::stack::{self, STACK_BYTES};
 use crate::thread::{self, JoinHandle, SpawnError};
+use crate::timer::Instant;
 use crate::{frame, interrupts, probe, sched, symbols, vm};
 
 const HERE: CpuNumber = CpuNumber(0);
@@ -247,7 +249,8 @@ fn a_thread_that_must_stay_is_not_stolen() -> Outcome {
         interrupts::mask().hart().cpu()
     }))?;
     let masked = interrupts::mask();
-    for _ in 0..100_000 {
+    let end = Instant::now().after(Duration::from_millis(20));
+    while Instant::now() < end {
         spin_loop();
     }
     let ran_elsewhere = RAN.load(Relaxed);
