@@ -307,3 +307,67 @@ fn two_threads_go_to_two_idle_harts() {
         });
     });
 }
+
+/// Three harts, of which two sleep. The first is left by a thread that yields to a pinned one, which wakes a third. One of the two that
+/// slept may be told of both threads: it takes one, and tells the other hart.
+#[test]
+fn a_hart_that_is_told_of_two_threads_passes_one_on() {
+    explore("pass on", 1, || {
+        let machine = Machine::new(3, 3, 0);
+        let have_run = Arc::new([Flag::new(), Flag::new()]);
+        machine.place(4, 0, true);
+        machine.begin_idle(1);
+        machine.begin_idle(2);
+        machine.begin(4, |here| {
+            here.wake(5);
+            here.compute_for_ever();
+        });
+        let seen = have_run.clone();
+        machine.begin(5, move |here| {
+            seen[1].set();
+            here.compute_until(&seen[0]);
+            here.finish();
+        });
+        machine.start(1, 1);
+        machine.start(2, 2);
+        machine.become_thread(0, 3, |here| {
+            here.compute_until_asleep(1);
+            here.compute_until_asleep(2);
+            here.wake(4);
+            here.yield_now();
+            have_run[0].set();
+            here.compute_until(&have_run[1]);
+            here.finish();
+        });
+    });
+}
+
+/// Three harts. The third wakes a thread that ran on the second, and sleeps; the first wakes another, and computes. The second may be
+/// told of that, and find the other first.
+#[test]
+fn a_hart_that_finds_another_thread_first_passes_one_on() {
+    explore("pass on and sleep", 1, || {
+        let machine = Machine::new(3, 3, 0);
+        let have_run = Arc::new([Flag::new(), Flag::new()]);
+        machine.place(4, 1, false);
+        machine.begin_idle(1);
+        machine.begin(2, |here| {
+            here.wake(4);
+            here.idle();
+        });
+        for me in 0..2 {
+            let seen = have_run.clone();
+            machine.begin(4 + me, move |here| {
+                seen[me].set();
+                here.compute_until(&seen[1 - me]);
+                here.finish();
+            });
+        }
+        machine.start(1, 1);
+        machine.start(2, 2);
+        machine.become_thread(0, 3, |here| {
+            here.wake(5);
+            here.compute_for_ever();
+        });
+    });
+}

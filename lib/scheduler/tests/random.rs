@@ -52,10 +52,11 @@ mod checker {
         }
     }
 
-    /// Takes the interrupts that are pending. One may be a tick, that ends the thread's slice.
+    /// Takes the interrupts that are pending, where they are about to be masked or just were. One may be a tick, that ends the
+    /// thread's slice.
     pub fn interrupts_are_on(here: &Here) {
         here.take_interrupts_while_running();
-        if here.machine.has_ticks.load(Relaxed) && thread_rng().gen_ratio(1, 8) {
+        if here.machine.has_ticks.load(Relaxed) && thread_rng().gen_ratio(1, 16) {
             here.yield_now();
         }
     }

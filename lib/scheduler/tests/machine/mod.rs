@@ -349,6 +349,10 @@ impl Here {
 
     /// Interrupts are masked once more.
     fn mask(&self) {
+        // The last moment for a tick.
+        if self.task().masks.load(Relaxed) == 0 {
+            checker::interrupts_are_on(self);
+        }
         self.task().masks.fetch_add(1, Relaxed);
     }
 
