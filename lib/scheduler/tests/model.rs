@@ -371,3 +371,32 @@ fn a_hart_that_finds_another_thread_first_passes_one_on() {
         });
     });
 }
+
+/// Three harts. The second is told of a thread, that only it may run, while the third goes to sleep: that must not be forgotten when
+/// there is a thread for the third.
+#[test]
+fn a_hart_that_goes_to_sleep_is_not_forgotten() {
+    explore("wakes and sleep", 1, || {
+        let machine = Machine::new(3, 3, 0);
+        let have_run = Arc::new([Flag::new(), Flag::new()]);
+        machine.begin_idle(1);
+        machine.begin_idle(2);
+        for me in 0..2 {
+            machine.place(4 + me, 1, me == 0);
+            let seen = have_run.clone();
+            machine.begin(4 + me, move |here| {
+                seen[me].set();
+                here.compute_until(&seen[1 - me]);
+                here.finish();
+            });
+        }
+        machine.start(1, 1);
+        machine.start(2, 2);
+        machine.become_thread(0, 3, |here| {
+            here.compute_until_asleep(1);
+            here.wake(4);
+            here.wake(5);
+            here.compute_for_ever();
+        });
+    });
+}
