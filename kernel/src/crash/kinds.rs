@@ -36,7 +36,7 @@ fn pagefault() {
     });
 }
 
-crash_kind!(claim 9, harts 1, "-", nullpointer, "write to 0x10, near null", "kinds::nullpointer,crash::crash_here");
+crash_kind!(claim 46, harts 1, "-", nullpointer, "write to 0x10, near null", "kinds::nullpointer,crash::crash_here");
 fn nullpointer() {
     let pointer = core::ptr::without_provenance_mut::<u64>(black_box(16));
     // SAFETY: none: this is a deliberate fault.
@@ -60,7 +60,7 @@ fn execdata() {
     black_box(());
 }
 
-crash_kind!(claim 46, harts 1, "-", illegal, "illegal instruction", "kinds::illegal,crash::crash_here");
+crash_kind!(claim 21, harts 1, "-", illegal, "illegal instruction", "kinds::illegal,crash::crash_here");
 fn illegal() {
     // SAFETY: none: this is a deliberate fault. `unimp` is illegal by definition.
     unsafe { core::arch::asm!("unimp") };
