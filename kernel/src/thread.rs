@@ -220,14 +220,12 @@ impl fmt::Display for SpawnError {
     }
 }
 
-/// Where a thread puts what its closure returned.
-struct Packet<T>(UnsafeCell<Option<T>>);
-
 /// The right to a thread's result, and the duty to wait for its end. Dropped, it waits too.
 #[must_use = "dropping the handle waits for the thread"]
 pub struct JoinHandle<T> {
     thread: ThreadRef,
-    packet: NonNull<Packet<T>>,
+    /// Where the thread puts what its closure returned.
+    result: NonNull<Option<T>>,
 }
 
 // SAFETY: the result goes to whoever has the handle, after the thread has ended.
@@ -267,31 +265,31 @@ fn start<T: Send + 'static>(
     cpu: Option<CpuNumber>,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, SpawnError> {
-    let packet = NonNull::from(Box::leak(heap::try_box(Packet(UnsafeCell::new(None)))?));
-    let outcome = enlist(name, cpu, packet, body);
+    let result = NonNull::from(Box::leak(heap::try_box(None)?));
+    let outcome = enlist(name, cpu, result, body);
     if outcome.is_err() {
         // SAFETY: it was leaked above, and there is no thread that knows it.
-        drop(unsafe { Box::from_raw(packet.as_ptr()) });
+        drop(unsafe { Box::from_raw(result.as_ptr()) });
     }
     let thread = outcome?;
     trace::record(Event::Spawn { thread: thread.id() as u32, name });
     sched::wake(thread);
-    Ok(JoinHandle { thread, packet })
+    Ok(JoinHandle { thread, result })
 }
 
 /// Makes the thread, known and ready to run, but not queued.
 fn enlist<T: Send + 'static>(
     name: &'static str,
     cpu: Option<CpuNumber>,
-    packet: NonNull<Packet<T>>,
+    result: NonNull<Option<T>>,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<ThreadRef, SpawnError> {
-    let packet = SendPointer(packet);
+    let place = SendPointer(result);
     let main = heap::try_box(move || {
-        let packet = packet;
-        let result = body();
-        // SAFETY: the handle does not look before the thread has ended, and frees the packet only then (THREAD-1).
-        unsafe { *packet.0.as_ref().0.get() = Some(result) };
+        let place = place;
+        let result = Some(body());
+        // SAFETY: the handle does not look before the thread has ended, and frees the place only then (THREAD-1).
+        unsafe { place.0.write(result) };
     })?;
     let stack = Stack::allocate()?;
     let Range { start: low, end: top } = stack.range();
@@ -315,8 +313,8 @@ fn enlist<T: Send + 'static>(
 /// A pointer that a closure may take to another hart.
 struct SendPointer<T>(NonNull<T>);
 
-// SAFETY: it is a packet's, which carries a `T: Send`.
-unsafe impl<T> Send for SendPointer<T> {}
+// SAFETY: what it points to is for the other hart, and may go there.
+unsafe impl<T: Send> Send for SendPointer<T> {}
 
 impl<T> JoinHandle<T> {
     /// Waits until the thread has ended, and gives what its closure returned. Sleeps.
@@ -350,11 +348,11 @@ impl<T> JoinHandle<T> {
             }
         }
         // SAFETY: it was leaked by `start`, the thread has ended, and there is one handle.
-        let packet = unsafe { Box::from_raw(self.packet.as_ptr()) };
+        let result = unsafe { Box::from_raw(self.result.as_ptr()) };
         // SAFETY: it was leaked by `enlist`; it has left its hart, is in no queue and on no list, and nobody may use references to a
         // thread that was joined (THREAD-1).
         drop(unsafe { Box::from_raw(core::ptr::from_ref(thread.0).cast_mut()) });
-        packet.0.into_inner().expect("a thread that has ended has left its result")
+        result.expect("a thread that has ended has left its result")
     }
 }
 

@@ -255,7 +255,7 @@ fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
                     *tally -= 1;
                     CHANGED.wake_one();
                 }
-                _ if number % 2 == 0 => CHANNEL.send(number),
+                _ if number.is_multiple_of(2) => CHANNEL.send(number),
                 _ => _ = CHANNEL.try_receive(),
             }
             if number % 2 == 1 {
@@ -264,7 +264,7 @@ fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
         }
         *TALLY.lock() += 1;
         CHANGED.wake_all();
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             SENDERS_DONE.fetch_add(1, Relaxed);
             return;
         }

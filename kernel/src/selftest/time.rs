@@ -56,7 +56,10 @@ fn ticks_stay_on_their_grid() -> Outcome {
         timer::sleep(Duration::from_millis(3));
         let masked = interrupts::mask();
         let next = masked.hart().timer.next_tick();
-        ensure!(next.0 % period == 0, "the next tick is due at {next:?}, off the grid of {period}");
+        ensure!(
+            next.0.is_multiple_of(period),
+            "the next tick is due at {next:?}, off the grid of {period}"
+        );
     }
     Ok(())
 }
