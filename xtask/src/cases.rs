@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 use crate::image::{Image, Profile};
-use crate::lanes::Lane;
+use crate::lanes::{Lane, Scope};
 use crate::manifest::{Crash, Manifest, Place, Test};
 use crate::qemu::{self, Boot, Exit, Outcome};
 use crate::report;
@@ -53,7 +53,7 @@ pub struct Case {
 /// The cases of an image in a lane: each self-test, each crash, and the suite if there is a test at all.
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
     let (fit, unfit): (Vec<_>, Vec<_>) =
-        manifest.tests.iter().partition(|test| !lane.crashes_only && lane.fits(&test.entry));
+        manifest.tests.iter().partition(|test| lane.fits(&test.entry));
     let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
     // The kernel can tell that it has too few harts, but not that nobody counts instructions.
     let unfit_for_harts = unfit.iter().all(|test| test.entry.harts > lane.harts);
@@ -69,7 +69,12 @@ pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<
             let options = crash_options(crash, lane);
             options.iter().map(|options| Subject::Crash { crash: crash.clone(), options })
         });
-    tests.chain(crashes).chain(suite).map(|subject| Case { lane, profile, subject }).collect()
+    let alone: Vec<Subject> = match lane.scope {
+        Scope::Everything => tests.chain(crashes).collect(),
+        Scope::CrashesAndSuite => crashes.collect(),
+        Scope::Suite => Vec::new(),
+    };
+    alone.into_iter().chain(suite).map(|subject| Case { lane, profile, subject }).collect()
 }
 
 /// The circumstances under which a crash is tried in a lane. What they are about is other harts, so one hart needs none.

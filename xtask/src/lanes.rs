@@ -17,11 +17,21 @@ pub struct Lane {
     pub harts: u32,
     /// Whether QEMU counts instructions, one nanosecond each, so that the same boot is the same run.
     pub icount: bool,
-    /// Whether it is for crashes alone: harts that take turns in slices of millions of instructions, as QEMU gives them where no
-    /// timer is armed, would take minutes for tests in which harts answer each other often.
-    pub crashes_only: bool,
+    /// What of it is run there.
+    pub scope: Scope,
     /// What it is for.
     pub about: &'static str,
+}
+
+/// What is run in a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Each self-test and each crash in a boot of its own, and the suite.
+    Everything,
+    /// Each crash in a boot of its own, and the suite: harts that take turns are slow.
+    CrashesAndSuite,
+    /// The suite: all self-tests one after the other in one boot.
+    Suite,
 }
 
 /// All lanes.
@@ -30,29 +40,43 @@ pub const LANES: &[Lane] = &[
         name: "icount",
         harts: 1,
         icount: true,
-        crashes_only: false,
+        scope: Scope::Everything,
         about: "1 hart, instructions counted: every run is the same",
     },
     Lane {
         name: "tcg",
         harts: 1,
         icount: false,
-        crashes_only: false,
+        scope: Scope::Everything,
         about: "1 hart, interrupts wherever the host's clock puts them",
     },
     Lane {
         name: "smp",
         harts: 4,
         icount: false,
-        crashes_only: false,
+        scope: Scope::Everything,
         about: "4 harts, each a thread of the host: true parallelism",
     },
     Lane {
         name: "turns",
         harts: 4,
         icount: true,
-        crashes_only: true,
+        scope: Scope::CrashesAndSuite,
         about: "4 harts that take turns, instructions counted: every run is the same",
+    },
+    Lane {
+        name: "pair",
+        harts: 2,
+        icount: false,
+        scope: Scope::Suite,
+        about: "2 harts, each a thread of the host",
+    },
+    Lane {
+        name: "eight",
+        harts: 8,
+        icount: false,
+        scope: Scope::Suite,
+        about: "8 harts, each a thread of the host",
     },
 ];
 
@@ -83,7 +107,7 @@ impl Lane {
 pub struct Selection(pub Vec<&'static Lane>);
 
 /// The values of `--lane`, for a help text.
-pub const VALUES: &str = "icount|tcg|smp|turns|all";
+pub const VALUES: &str = "icount|tcg|smp|turns|pair|eight|all";
 
 impl std::str::FromStr for Selection {
     type Err = String;
@@ -116,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_test_runs_only_where_it_has_what_it_needs() {
-        assert_eq!(lanes_for(&entry(1, "-")), ["icount", "tcg", "smp", "turns"]);
-        assert_eq!(lanes_for(&entry(2, "-")), ["smp", "turns"]);
+        assert_eq!(lanes_for(&entry(1, "-")), ["icount", "tcg", "smp", "turns", "pair", "eight"]);
+        assert_eq!(lanes_for(&entry(2, "-")), ["smp", "turns", "pair", "eight"]);
         assert_eq!(lanes_for(&entry(1, "icount")), ["icount", "turns"]);
-        assert!(lanes_for(&entry(5, "-")).is_empty());
+        assert_eq!(lanes_for(&entry(5, "-")), ["eight"]);
     }
 
     #[test]

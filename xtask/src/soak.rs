@@ -48,8 +48,9 @@ pub struct Arguments {
     /// How many busy threads compete with the boots for the host's processors
     #[arg(long, value_name = "L", default_value_t = 0)]
     pub load: usize,
-    /// The lane: icount (1 hart, every run the same), tcg (1 hart), smp (4 harts) or turns (4 harts, every run the same)
-    #[arg(long, value_name = "icount|tcg|smp|turns", default_value = "smp", value_parser = parse_lane)]
+    /// The lane: icount (1 hart, every run the same), tcg (1 hart), pair (2 harts), smp (4), eight (8), or turns (4 harts, every
+    /// run the same)
+    #[arg(long, value_name = "icount|tcg|smp|turns|pair|eight", default_value = "smp", value_parser = parse_lane)]
     pub lane: &'static Lane,
     /// Which build of the kernel
     #[arg(long, value_enum, default_value_t = Profile::Checked)]
@@ -60,7 +61,8 @@ pub struct Arguments {
 }
 
 fn parse_lane(name: &str) -> Result<&'static Lane, String> {
-    Lane::named(name).ok_or_else(|| "one of icount|tcg|smp|turns belongs here".to_owned())
+    Lane::named(name)
+        .ok_or_else(|| "one of icount|tcg|smp|turns|pair|eight belongs here".to_owned())
 }
 
 /// Boots, and says how often it failed. The exit code is 1 if it ever did.

@@ -449,7 +449,7 @@ fn what_a_thread_did_is_counted() -> Outcome {
 
 self_test!(claim 57, harts 2, joins_across_harts_lose_no_wakeup);
 fn joins_across_harts_lose_no_wakeup() -> Outcome {
-    const ROUNDS: usize = 200;
+    const ROUNDS: usize = 50;
     let harts = hart::all().count();
     let mut joiners = Vec::new();
     ensure!(joiners.try_reserve(harts).is_ok());

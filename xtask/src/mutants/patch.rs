@@ -267,8 +267,9 @@ fn parse_lanes(value: &str, killer: &Killer) -> Result<Vec<&'static Lane>, Probl
     value
         .split(',')
         .map(|name| {
-            Lane::named(name.trim())
-                .ok_or_else(|| wrong("icount, tcg, smp or turns, or some of them with commas,"))
+            Lane::named(name.trim()).ok_or_else(|| {
+                wrong("icount, tcg, pair, smp, eight or turns, or some of them with commas,")
+            })
         })
         .collect()
 }
