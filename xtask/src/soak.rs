@@ -30,7 +30,7 @@ use crate::test::image_with_manifest;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   cargo run -- soak                                      all self-tests in one boot with 4 harts, 100 times
-  cargo run -- soak --boots 1000 --load 4 mailbox        the tests with `mailbox` in their name, on a busy host
+  cargo run -- soak --boots 1000 --load 4 threads        the tests with `threads` in their name, on a busy host
   cargo run -- soak --boots 300 --crash panic --load 8   a crash, its report and its exit code
   cargo run -- soak --boots 300 --crash all --load 8     every crash in turn")]
 pub struct Arguments {
