@@ -98,6 +98,13 @@ pub fn wake(thread: ThreadRef) {
     SCHEDULER.wake(&Harts, thread);
 }
 
+/// For how long a thread runs where it runs now, in ticks of the timebase: 0 if it does not.
+pub fn running_for(thread: ThreadRef) -> u64 {
+    let part = &HARTS[thread.node.home()].scheduling;
+    let since = part.since.load(Ordering::Relaxed);
+    if part.current() == thread { time::read64().saturating_sub(since) } else { 0 }
+}
+
 /// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
 pub fn begin() {
     hart::of_this_cpu().set_interrupts_were_on(interrupts::ON);

@@ -171,6 +171,11 @@ impl fmt::Display for Thread {
 }
 
 impl ThreadRef {
+    /// For how long it has run so far, in ticks of the timebase. Of a thread that runs elsewhere, as far as can be seen now.
+    pub fn run_time(self) -> u64 {
+        self.counts.run_time.load(Ordering::Relaxed) + sched::running_for(self)
+    }
+
     /// A thread that is never joined.
     pub fn of_static(thread: &'static Thread) -> ThreadRef {
         ThreadRef(thread)

@@ -106,6 +106,12 @@ pub fn start(machine: &Machine<'_>) {
     }
 }
 
+/// Ticks of the timebase in microseconds.
+pub fn microseconds(ticks: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000 / u128::from(TIMEBASE_HERTZ.load(Ordering::Relaxed).max(1)))
+        as u64
+}
+
 /// Ticks of the timebase from one tick of a hart to the next.
 pub fn period() -> u64 {
     PERIOD.load(Ordering::Relaxed)

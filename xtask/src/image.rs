@@ -63,6 +63,9 @@ pub struct Options {
     pub target_dir: PathBuf,
     /// Say nothing of the build, and nothing of what the compiler warns of: for kernels that are broken on purpose.
     pub quiet: bool,
+    /// Compile in pieces, of which a small change needs few again, instead of as one program: the code is not the same. For
+    /// kernels that are broken on purpose, one after the other.
+    pub in_pieces: bool,
 }
 
 impl Options {
@@ -74,6 +77,7 @@ impl Options {
             source: environment::workspace(),
             target_dir: environment::target_dir().join("kernel"),
             quiet: false,
+            in_pieces: false,
         }
     }
 
@@ -216,6 +220,12 @@ fn cargo(environment: &Environment, options: &Options, program: &Path) -> Comman
         .arg(&options.target_dir)
         .env("RUSTC", &environment.compiler.rustc)
         .env("CARGO_ENCODED_RUSTFLAGS", target_flags(environment, &options.source).join("\u{1f}"));
+    if options.in_pieces {
+        for (setting, value) in [("LTO", "off"), ("CODEGEN_UNITS", "16"), ("INCREMENTAL", "true")] {
+            let profile = options.profile.name().to_uppercase();
+            command.env(format!("CARGO_PROFILE_{profile}_{setting}"), value);
+        }
+    }
     command
 }
 

@@ -379,6 +379,7 @@ impl Laboratory {
             source: workshop.tree(),
             target_dir: workshop.kernel_target(),
             quiet: true,
+            in_pieces: true,
             ..image::Options::new(Profile::Checked)
         }
     }

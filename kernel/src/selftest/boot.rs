@@ -87,6 +87,19 @@ fn every_hart_entered_on_stacks_of_its_own() -> Outcome {
     Ok(())
 }
 
+self_test!(claim 6, every_entry_laid_down_a_frame_record_of_zeros);
+fn every_entry_laid_down_a_frame_record_of_zeros() -> Outcome {
+    for hart in hart::all() {
+        // The first function on the stack keeps what the entry gave it where every function does.
+        let top = hart.stack(StackKind::Entry).end;
+        for address in [top - 8, top - 16] {
+            let word = probe::read(address);
+            ensure!(word == Ok(0), "CPU {} has {word:x?} at {address:#x}", hart.cpu());
+        }
+    }
+    Ok(())
+}
+
 self_test!(claim 6, quick, a_backtrace_ends_where_the_entry_began);
 fn a_backtrace_ends_where_the_entry_began() -> Outcome {
     let mut walk = backtrace::here();
