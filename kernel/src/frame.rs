@@ -184,9 +184,15 @@ pub fn zero(frame: FrameNumber) {
             eight.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }),
         block => {
-            for address in (start..start + PAGE).step_by(block) {
-                // SAFETY: the instruction clears an aligned block of the frame, which its caller has; it was tried.
-                unsafe { core::arch::asm!(".insn i 0x0f, 2, x0, {}, 4", in(reg) address) };
+            for address in (start..start + PAGE).step_by(8 * block) {
+                // SAFETY: each instruction clears an aligned block of the frame, which its caller has; it was tried.
+                unsafe {
+                    core::arch::asm!(
+                        ".rept 8", ".insn i 0x0f, 2, x0, {address}, 4", "add {address}, {address}, {block}", ".endr",
+                        address = inout(reg) address => _,
+                        block = in(reg) block,
+                    )
+                };
             }
         }
     }
@@ -198,7 +204,8 @@ pub fn try_zero_instruction(machine: &Machine<'_>) {
     let mut blocks = machine.harts.iter().filter(|hart| hart.enabled).map(|hart| hart.zero_block);
     let Some(Some(block)) = blocks.next() else { return };
     let block = block.get() as usize;
-    let fits = block.is_power_of_two() && (8..=PAGE).contains(&block);
+    // Eight at a time are cleared.
+    let fits = block.is_power_of_two() && (8..=PAGE / 8).contains(&block);
     if !fits || blocks.any(|other| other.is_none_or(|other| other.get() as usize != block)) {
         return;
     }

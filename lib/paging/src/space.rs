@@ -156,9 +156,15 @@ impl<M: TableMemory> AddressSpace<M> {
         })?;
         let mut reserve = self.reserve(tables).map_err(Error::NoTable)?;
         let mut links = false;
+        let mut linked = None;
         self.each_leaf(pages, frame, |slot, level, offset| {
-            links |= self.link(slot.address, level, &mut reserve);
-            let slot = self.view().lookup(slot.address);
+            // The neighbours of a slot whose table is there and live need no look at the tables above.
+            let mut slot = *slot;
+            if slot.level != level || linked != Some(slot.table) {
+                links |= self.link(slot.address, level, &mut reserve);
+                slot = self.view().lookup(slot.address);
+                linked = Some(slot.table);
+            }
             self.write(slot.table, slot.index, new(&slot, offset)?);
             Ok(())
         })?;
@@ -173,8 +179,10 @@ impl<M: TableMemory> AddressSpace<M> {
         mut visit: impl FnMut(&Step, usize, usize) -> Result<(), Error<M::Error>>,
     ) -> Result<(), Error<M::Error>> {
         let mut offset = 0;
+        let mut last = None;
         while offset < pages.size() {
-            let slot = self.view().lookup(at(pages, offset));
+            let slot = self.view().lookup_near(at(pages, offset), last);
+            last = Some(slot);
             let physical = frame.map_or(0, |frame| frame.0 * PAGE + offset);
             let alignment = slot.address.position() | physical;
             let left = pages.size() - offset;

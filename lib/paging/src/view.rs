@@ -113,6 +113,23 @@ impl<'a, M: TableMemory> View<'a, M> {
         self.walk(address).last().expect("a walk has the root's step")
     }
 
+    /// As [`lookup`](Self::lookup), with a step that was found for an address nearby: where its table serves this address too, those above
+    /// are not walked again. They must not have been changed since, but for what this step's entry points to.
+    pub(crate) fn lookup_near(&self, address: VirtualAddress, near: Option<Step>) -> Step {
+        let covered = |step: &Step| span(step.level + 1);
+        let serves = |step: &Step| {
+            step.address.position() / covered(step) == address.position() / covered(step)
+        };
+        if let Some(Step { level, table, .. }) = near.filter(serves) {
+            let index = index(address, level);
+            let entry = Entry::decode(self.memory.read(table, index));
+            if !matches!(entry, Entry::Table { .. }) {
+                return Step { address, level, table, index, entry };
+            }
+        }
+        self.lookup(address)
+    }
+
     /// Every mapping, in the order of positions (the lower half first), neighbours joined.
     pub fn mappings(&self) -> impl Iterator<Item = Mapping> + use<'a, M> {
         let view = View { ..*self };
