@@ -53,6 +53,8 @@ pub struct Hart {
     pub reports: AtomicUsize,
     /// Lowest address of the stack it entered on.
     entry_low: AtomicUsize,
+    /// Its place in [`HARTS`].
+    cpu: CpuNumber,
     /// The firmware's name for it.
     id: AtomicUsize,
     /// Guards alive that mask interrupts.
@@ -79,7 +81,16 @@ pub struct Hart {
 unsafe impl Sync for Hart {}
 
 /// All harts by CPU number. The entry gives element 0 to the boot hart.
-pub static HARTS: [Hart; MAX_CPUS] = [const { Hart::new() }; MAX_CPUS];
+pub static HARTS: [Hart; MAX_CPUS] = [
+    Hart::new(0),
+    Hart::new(1),
+    Hart::new(2),
+    Hart::new(3),
+    Hart::new(4),
+    Hart::new(5),
+    Hart::new(6),
+    Hart::new(7),
+];
 
 /// See [`are_started`].
 static ARE_STARTED: AtomicBool = AtomicBool::new(false);
@@ -124,8 +135,9 @@ pub enum StackKind {
 }
 
 impl Hart {
-    const fn new() -> Self {
+    const fn new(cpu: usize) -> Self {
         Hart {
+            cpu: CpuNumber(cpu),
             stack_low: AtomicUsize::new(0),
             emergency_top: AtomicUsize::new(0),
             reports: AtomicUsize::new(0),
@@ -146,9 +158,7 @@ impl Hart {
 
     /// Its dense number: its place in [`HARTS`].
     pub fn cpu(&self) -> CpuNumber {
-        CpuNumber(
-            (core::ptr::from_ref(self).addr() - (&raw const HARTS).addr()) / size_of::<Hart>(),
-        )
+        self.cpu
     }
 
     /// What firmware and device tree call it.
