@@ -16,6 +16,7 @@ use riscv::register::{sie, sip, time};
 
 use crate::boot::{self, StartRecord};
 use crate::console::println;
+use crate::explore::Draws;
 use crate::interrupts;
 use crate::sbi::{self, HartGroup};
 use crate::stack::{self, STACK_BYTES, Stack};
@@ -67,6 +68,8 @@ pub struct Hart {
     pub stop: Note,
     /// What it runs.
     pub scheduling: sched::Part,
+    /// Where it is in what it draws while schedules are explored.
+    pub draws: Draws,
     /// Its ticks, and who sleeps here.
     pub timer: timer::Part,
     arrival: Arrival,
@@ -148,6 +151,7 @@ impl Hart {
             ipis: AtomicUsize::new(0),
             stop: Note::new(),
             scheduling: sched::Part::new(),
+            draws: Draws::new(),
             timer: timer::Part::new(),
             arrival: Arrival::new(),
             frame_cache: frames::Cache::new(),

@@ -6,6 +6,7 @@ use core::panic::Location;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use crate::explore::{self, Point};
 use crate::hart::{self, CpuNumber, Hart, MAX_CPUS};
 use crate::probe::recovery;
 use crate::trap::Cause;
@@ -63,6 +64,9 @@ impl Drop for Masked {
             }
             // SAFETY: as in `enable`; nothing is set where interrupts were off. Without a branch it costs less.
             unsafe { asm!("csrs sstatus, {}", in(reg) were_on) };
+            if explore::EXPLORES && were_on != 0 {
+                explore::schedule_point(Point::InterruptsEnabled);
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ mod console;
 mod crash;
 mod demo;
 mod exit;
+mod explore;
 mod frame;
 mod hart;
 mod heap;
@@ -66,6 +67,9 @@ fn kernel_main(device_tree: usize) -> ! {
     let line = CommandLine::parse(machine.chosen.bootargs);
     if line.json_reports {
         report::also_as_json();
+    }
+    if let Some(seed) = line.seed {
+        explore::explore(seed);
     }
     if line.trace {
         trace::dump_at_the_end();

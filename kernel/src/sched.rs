@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use riscv::register::time;
 use scheduler::{Kernel, Queue, Scheduler};
 
+use crate::explore::{self, Point};
 use crate::hart::{self, HARTS, Hart};
 use crate::interrupts;
 use crate::switch;
@@ -96,6 +97,7 @@ pub fn wake(thread: ThreadRef) {
     // Before it is: it may run, end and be gone as soon as it is queued.
     trace::record(Event::Wake { thread: thread.id() as u32, cpu: thread.node.home() as u32 });
     SCHEDULER.wake(&Harts, thread);
+    explore::schedule_point(Point::Wake);
 }
 
 /// For how long a thread runs where it runs now, in ticks of the timebase: 0 if it does not.

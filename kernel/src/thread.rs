@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use scheduler::{Node, Queue};
 
+use crate::explore::{self, Point};
 use crate::hart::CpuNumber;
 use crate::heap::{self, OutOfMemory};
 use crate::interrupts;
@@ -279,6 +280,7 @@ fn start<T: Send + 'static>(
     let thread = outcome?;
     trace::record(Event::Spawn { thread: thread.id() as u32, name });
     sched::wake(thread);
+    explore::schedule_point(Point::Spawn);
     Ok(JoinHandle { thread, result })
 }
 

@@ -36,6 +36,8 @@ pub struct Part {
     next_tick: AtomicU64,
     /// Ticks taken.
     pub ticks: AtomicUsize,
+    /// How often the hart woke from idling.
+    pub wakeups: AtomicUsize,
     /// What the comparator is set to.
     armed: AtomicU64,
     /// Threads that sleep, the first to be woken first.
@@ -48,6 +50,7 @@ impl Part {
         Part {
             next_tick: AtomicU64::new(NEVER),
             ticks: AtomicUsize::new(0),
+            wakeups: AtomicUsize::new(0),
             armed: AtomicU64::new(NEVER),
             sleepers: SpinLock::new("sleepers", Queue::new()),
         }
@@ -210,6 +213,7 @@ pub fn before_idling() {
 /// Begins with ticks again, on the same grid. Interrupts are off.
 pub fn after_idling() {
     let part = &hart::of_this_cpu().timer;
+    part.wakeups.store(part.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let sleepers = part.sleepers.lock();
     let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
     part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);

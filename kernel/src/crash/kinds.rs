@@ -183,7 +183,7 @@ extern "C" fn return_to_nowhere() {
     naked_asm!("li ra, 0x123456788", "ret")
 }
 
-crash_kind!(claim 44, harts 1, "fixed", handlerfault, "read of 0xffffffff7f", "trap::handle,trap_vector,crash::crash_here");
+crash_kind!(claim 44, harts 1, "fixed", handlerfault, "read of 0xffffffff7f", "kernel::,trap_vector,crash::crash_here");
 fn handlerfault() {
     // A sleeper in memory that is gone when the timer's handler looks at it.
     let page = vm::pages(vm::STACKS.end - vm::PAGE, vm::PAGE);

@@ -162,11 +162,13 @@ fn threads_that_yield_take_turns() -> Outcome {
     const THREADS: usize = 3;
     const ROUNDS: usize = 30;
     static ORDER: AtomicUsize = AtomicUsize::new(0);
+    static READY: AtomicUsize = AtomicUsize::new(0);
     static BEGIN: AtomicBool = AtomicBool::new(false);
     /// Counts the rounds in which others than the two came in between.
     fn take_turns() -> usize {
         // No tick may come in between: the order is that of the yields.
         interrupts::disable();
+        READY.fetch_add(1, Relaxed);
         while !BEGIN.load(Relaxed) {
             sched::yield_now();
         }
@@ -182,11 +184,15 @@ fn threads_that_yield_take_turns() -> Outcome {
         wrong
     }
     ORDER.store(0, Relaxed);
+    READY.store(0, Relaxed);
     BEGIN.store(false, Relaxed);
     let mut threads = Vec::new();
     ensure!(threads.try_reserve(THREADS).is_ok());
     for _ in 0..THREADS {
         threads.push(spawned(thread::spawn_on(HERE, "in turn", take_turns))?);
+    }
+    while READY.load(Relaxed) < THREADS {
+        sched::yield_now();
     }
     BEGIN.store(true, Relaxed);
     let wrong: usize = threads.into_iter().map(JoinHandle::join).sum();
@@ -470,5 +476,52 @@ fn joins_across_harts_lose_no_wakeup() -> Outcome {
     for joiner in joiners {
         ensure_eq!(joiner.join(), Ok((0..ROUNDS).sum()));
     }
+    Ok(())
+}
+
+#[cfg(feature = "checked")]
+self_test!(claim 89, a_seed_takes_threads_off_their_hart);
+#[cfg(feature = "checked")]
+fn a_seed_takes_threads_off_their_hart() -> Outcome {
+    use crate::explore;
+    use crate::sync::SpinLock;
+    const TURNS: usize = 200;
+    /// Takes a lock again and again, and counts how often another thread came in between.
+    fn lock_and_count() -> usize {
+        static LOCK: SpinLock<()> = SpinLock::new("explored", ());
+        let counts = &thread::current().counts;
+        let before = counts.switches.load(Relaxed);
+        (0..TURNS).for_each(|_| drop(LOCK.lock()));
+        counts.switches.load(Relaxed) - before
+    }
+    let before = explore::explore(0);
+    let switches = |seed| {
+        let first = spawned(thread::spawn_on(HERE, "explored", lock_and_count))?;
+        let second = spawned(thread::spawn_on(HERE, "explored", lock_and_count))?;
+        explore::explore(seed);
+        let switches = first.join() + second.join();
+        explore::explore(0);
+        Ok::<usize, Ended>(switches)
+    };
+    let without = switches(0)?;
+    let with = switches(11)?;
+    explore::explore(before);
+    ensure!(without < TURNS / 10, "{without} switches without a seed");
+    ensure!(with > TURNS / 4, "{with} switches with one");
+    Ok(())
+}
+
+#[cfg(feature = "checked")]
+self_test!(claim 89, what_is_drawn_is_a_function_of_the_seed);
+#[cfg(feature = "checked")]
+fn what_is_drawn_is_a_function_of_the_seed() -> Outcome {
+    use crate::explore::Draws;
+    let row = |seed, cpu| {
+        let draws = Draws::new();
+        [0; 8].map(|_: u64| draws.next(seed, cpu))
+    };
+    ensure_eq!(row(7, 0), row(7, 0));
+    ensure!(row(7, 0) != row(8, 0), "two seeds draw the same");
+    ensure!(row(7, 0) != row(7, 1), "two harts draw the same");
     Ok(())
 }

@@ -30,6 +30,8 @@ pub struct CommandLine<'a> {
     pub more_problems: usize,
     /// `report=json`: crash reports for programs too.
     pub json_reports: bool,
+    /// `seed=N`: schedules are explored from this number, which is not 0.
+    pub seed: Option<u64>,
     /// `trace`: what every hart did last is printed before the verdict.
     pub trace: bool,
 }
@@ -144,6 +146,7 @@ impl<'a> CommandLine<'a> {
             problems: ArrayVec::new(),
             more_problems: 0,
             json_reports: false,
+            seed: None,
             trace: false,
         };
         let mut job = None;
@@ -163,6 +166,10 @@ impl<'a> CommandLine<'a> {
                         continue;
                     }
                 },
+                Some(("seed", number)) if number.parse().is_ok_and(|seed: u64| seed != 0) => {
+                    parsed.seed = number.parse().ok();
+                    continue;
+                }
                 Some(("report", "json")) => {
                     parsed.json_reports = true;
                     continue;
@@ -267,6 +274,18 @@ mod tests {
             let parsed = CommandLine::parse(&line);
             assert_eq!(parsed.problems[..], [Problem::CrashOption(option)]);
             assert_eq!(parsed.job, Job::Demo);
+        }
+    }
+
+    #[test]
+    fn a_seed_is_a_number_that_is_not_zero() {
+        let parsed = CommandLine::parse("test seed=18446744073709551615");
+        assert_eq!(parsed.seed, Some(u64::MAX));
+        assert!(parsed.problems.is_empty());
+        for word in ["seed=0", "seed=", "seed=-1", "seed=x"] {
+            let parsed = CommandLine::parse(word);
+            assert_eq!(parsed.seed, None);
+            assert_eq!(parsed.problems[..], [Problem::UnknownWord(word)]);
         }
     }
 
