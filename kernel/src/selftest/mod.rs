@@ -128,6 +128,8 @@ pub struct SelfTest {
     name: &'static str,
     harts: usize,
     quick: bool,
+    /// Whether it only means something where the clock goes with the instructions.
+    icount: bool,
     run: fn() -> Outcome,
 }
 
@@ -135,18 +137,18 @@ pub struct SelfTest {
 /// runs it too. The host reads the same line from the image's `.manifest`.
 macro_rules! self_test {
     (claim $claim:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, false, "-", $name);
     };
     (claim $claim:literal, quick, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, true, "quick", $name);
+        $crate::selftest::self_test!(@ $claim, 1, true, false, "quick", $name);
     };
     (claim $claim:literal, harts $harts:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, $harts, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, "-", $name);
     };
     (claim $claim:literal, icount, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, "icount", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, true, "icount", $name);
     };
-    (@ $claim:literal, $harts:literal, $quick:literal, $flags:literal, $name:ident) => {
+    (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $flags:literal, $name:ident) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".self_tests")]
@@ -154,6 +156,7 @@ macro_rules! self_test {
                 name: concat!(module_path!(), "::", stringify!($name)),
                 harts: $harts,
                 quick: $quick,
+                icount: $icount,
                 run: $name,
             };
             $crate::crash::manifest_line!(
@@ -259,9 +262,25 @@ fn run_one(test: &SelfTest) -> Outcome {
     if hart::all().count() < test.harts {
         return Err(Ended::Skipped("too few harts are up"));
     }
+    if test.icount && !time_goes_with_instructions() {
+        return Err(Ended::Skipped("time does not go with the instructions here"));
+    }
     let before = Account::take();
     (test.run)()?;
     before.settle()
+}
+
+/// Whether the clock counts instructions (QEMU's `-icount shift=0`): the same loop then takes the same time, each time.
+fn time_goes_with_instructions() -> bool {
+    let once = || {
+        let _masked = crate::interrupts::mask();
+        let begun = riscv::register::time::read64();
+        (0..10_000).for_each(|_| core::hint::spin_loop());
+        riscv::register::time::read64() - begun
+    };
+    let first = once();
+    // A loop may begin just before the clock moves on, or just after.
+    first > 0 && (0..20).all(|_| once().abs_diff(first) <= 1)
 }
 
 /// Runs `work` on every hart at once, each with its CPU number, and returns when all are done.
