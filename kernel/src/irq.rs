@@ -12,11 +12,11 @@ use riscv::register::sie;
 use spin::Once;
 
 use crate::console::println;
-use crate::hart::{self, CpuNumber, HARTS, Hart, MAX_CPUS};
+use crate::hart::{self, CpuNumber, Hart, MAX_CPUS};
 use crate::plic::{self, Plic};
 use crate::sync::SpinLock;
 use crate::trace::{self, Which};
-use crate::vm;
+use crate::{platform, vm};
 
 /// Sources that there can be (PLIC specification, "Interrupt Identifiers"): 1 to 1023, and none.
 const SOURCES: usize = 1024;
@@ -26,6 +26,11 @@ const ROOM: usize = 8;
 static CONTROLLER: Once<Controller> = Once::new();
 static ROUTES: SpinLock<ArrayVec<Route, ROOM>> =
     SpinLock::new("interrupt routes", ArrayVec::new_const());
+
+/// Each hart's context in the controller, by CPU number, as the tree says it; [`NO_CONTEXT`] where it takes no interrupts of devices.
+static CONTEXTS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(NO_CONTEXT) }; MAX_CPUS];
+/// Not a context's number: those have 16 bits.
+const NO_CONTEXT: u32 = u32::MAX;
 
 /// How often each source came.
 static COUNTS: [AtomicU32; SOURCES] = [const { AtomicU32::new(0) }; SOURCES];
@@ -95,22 +100,22 @@ pub fn start(machine: &Machine<'_>) {
     CONTROLLER.call_once(|| Controller { index: wanted, registers, sources, plic });
 }
 
-/// Lets this hart take interrupts from devices, if it can. Interrupts are off.
+/// Lets this hart take interrupts from devices, if the tree gives it a context. Interrupts are off.
 pub fn start_here() {
-    let cpu = hart::of_this_cpu().cpu();
-    if let (Some(controller), Some(context)) = (CONTROLLER.get(), context(cpu)) {
-        controller.plic.set_threshold(context, 0);
-        // SAFETY: a handler can run on this hart's stack (invariant TRAP-1).
-        unsafe { sie::set_sext() };
-    }
+    let this = hart::of_this_cpu();
+    let (Some(controller), Some(machine)) = (CONTROLLER.get(), platform::machine()) else { return };
+    let described = machine.harts.iter().find(|hart| hart.id == this.id());
+    let context = described.and_then(|hart| hart.context);
+    let Some(context) = context.filter(|context| context.plic == controller.index) else { return };
+    CONTEXTS[this.cpu().0].store(context.number.into(), Ordering::Relaxed);
+    controller.plic.set_threshold(context.number, 0);
+    // SAFETY: a handler can run on this hart's stack (invariant TRAP-1).
+    unsafe { sie::set_sext() };
 }
 
-/// The context of a hart in the controller that is driven.
+/// The context of a hart that takes interrupts of devices.
 pub fn context(cpu: CpuNumber) -> Option<u16> {
-    let controller = CONTROLLER.get()?;
-    let id = HARTS[cpu.0].id();
-    let hart = crate::platform::machine()?.harts.iter().find(|hart| hart.id == id)?;
-    hart.context.filter(|context| context.plic == controller.index).map(|context| context.number)
+    u16::try_from(CONTEXTS[cpu.0].load(Ordering::Relaxed)).ok()
 }
 
 /// Where the controller is, as far as it is mapped.
@@ -161,24 +166,19 @@ pub fn count(source: u16) -> u32 {
     COUNTS.get(usize::from(source)).map_or(0, |count| count.load(Ordering::Relaxed))
 }
 
-/// The sources that have interrupted, and how often.
-pub fn counts() -> impl Iterator<Item = (u16, u32)> {
-    let all = (0..).zip(&COUNTS).map(|(source, count)| (source, count.load(Ordering::Relaxed)));
-    all.filter(|(_, count)| *count > 0)
-}
-
 /// How many interrupts of devices a hart has taken.
 pub fn taken(cpu: CpuNumber) -> usize {
     TAKEN[cpu.0].load(Ordering::Relaxed)
 }
 
-/// Takes a supervisor external interrupt on this hart: everything that is pending. There may be nothing: another hart was first.
+/// Takes a supervisor external interrupt on this hart: the most urgent source. What else is pending interrupts again at once; so interrupts
+/// are never off for longer than one takes. There may be nothing: another hart was first.
 pub fn handle(hart: &Hart) {
     let _taken = trace::interrupt(Which::External);
     let (Some(controller), Some(context)) = (CONTROLLER.get(), context(hart.cpu())) else {
         return;
     };
-    while let Some(source) = controller.plic.claim(context) {
+    if let Some(source) = controller.plic.claim(context) {
         COUNTS[usize::from(source.get()) % SOURCES].fetch_add(1, Ordering::Relaxed);
         TAKEN[hart.cpu().0].fetch_add(1, Ordering::Relaxed);
         let handler = find(source).map(|(handler, _)| handler);
