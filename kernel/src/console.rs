@@ -241,6 +241,8 @@ pub fn dropped() -> usize {
 /// Waits until everything printed has left the machine, but not for ever. The firmware's console waits by itself.
 pub fn drain() {
     if let Some(uart) = UART.get() {
+        // Held by somebody else, or by this hart, it is not waited for: this may be the end of the run.
+        let _line = LINE.try_lock();
         send_ring(*uart);
         uart.drain();
     }

@@ -5,6 +5,8 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
+use arrayvec::ArrayVec;
+
 use super::{Ended, Outcome, ensure, ensure_eq, note, self_test, spawned};
 use crate::console::{self, LINE, print};
 use crate::hart::{self, CpuNumber};
@@ -271,6 +273,23 @@ fn what_is_received_is_read_in_order_and_what_finds_no_room_is_counted() -> Outc
     ensure_eq!(wrong, None);
     ensure_eq!(console::try_read(), None);
     ensure_eq!(dropped, TOO_MANY);
+    Ok(())
+}
+
+self_test!(claim 95, what_was_typed_before_the_uart_interrupts_is_kept);
+fn what_was_typed_before_the_uart_interrupts_is_kept() -> Outcome {
+    forget_received();
+    let looped = Looped::begin()?;
+    let masked = interrupts::mask();
+    looped.0.set_interrupts(false);
+    for byte in *b"typed early" {
+        looped.send(byte);
+    }
+    let mut kept = ArrayVec::<u8, 16>::new();
+    looped.0.begin_interrupts(|byte| kept.push(byte));
+    drop(masked);
+    drop(looped);
+    ensure_eq!(kept.as_slice(), b"typed early");
     Ok(())
 }
 
