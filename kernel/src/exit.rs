@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::backtrace::{self, Step};
-use crate::console::{self, LINE, println};
+use crate::console::{self, LINE};
 use crate::stop::{self, How};
 use crate::{boot, hart, interrupts, sbi, trace};
 
@@ -82,8 +82,7 @@ fn dump_trace() {
 pub fn pass(details: fmt::Arguments<'_>) -> ! {
     decide();
     dump_trace();
-    println!("verdict: pass{details}");
-    console::drain();
+    console::last_line(format_args!("verdict: pass{details}"));
     // Returns only where the firmware cannot (QEMU's sifive_u): the verdict is out, and nothing may follow it.
     sbi::shut_down(false);
     boot::park()
@@ -98,7 +97,7 @@ pub fn fail(failure: Failure, details: fmt::Arguments<'_>) -> ! {
         Failure::Crash => "crash",
         Failure::Refused => "refused",
     };
-    println!("verdict: {word}: {details}");
+    console::last_line(format_args!("verdict: {word}: {details}"));
     leave(failure)
 }
 

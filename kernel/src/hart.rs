@@ -24,7 +24,7 @@ use crate::stop::{self, Note};
 use crate::thread::ThreadRef;
 use crate::trace::{self, Which};
 use crate::vm::{self, PAGE};
-use crate::{crash, sched, timer};
+use crate::{crash, irq, sched, timer};
 
 /// Harts that the kernel has room for.
 pub const MAX_CPUS: usize = 8;
@@ -436,6 +436,7 @@ pub extern "C" fn other_hart_main() -> ! {
     stop::if_asked();
     crash::on_entry_stack(hart.cpu());
     timer::start_here();
+    irq::start_here();
     sched::idle()
 }
 

@@ -30,8 +30,10 @@ mod hart;
 mod heap;
 mod image;
 mod interrupts;
+mod irq;
 mod job;
 mod platform;
+mod plic;
 mod probe;
 mod report;
 mod sbi;
@@ -78,6 +80,7 @@ fn kernel_main(device_tree: usize) -> ! {
     heap::start(machine);
     platform::map_devices(machine);
     console::move_to_uart();
+    irq::start(machine);
     timer::start(machine);
     crash::ask(&line);
     hart::start_others(machine);
@@ -88,5 +91,7 @@ fn kernel_main(device_tree: usize) -> ! {
         exit::fail(Failure::Refused, format_args!("the first thread: {error}"))
     }
     timer::start_here();
+    irq::start_here();
+    console::begin_interrupts(machine);
     sched::idle()
 }

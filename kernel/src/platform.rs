@@ -7,7 +7,7 @@ use spin::Once;
 
 use crate::console::println;
 use crate::exit::{self, Failure};
-use crate::{uart, vm};
+use crate::{irq, uart, vm};
 
 /// Where the machine stays: too large to be moved about on a stack.
 static SLOT: Slot = Slot(UnsafeCell::new(None));
@@ -84,7 +84,8 @@ pub fn device_at(address: usize) -> Option<&'static str> {
     let machine = machine()?;
     let uart = machine.uart.as_ref().map(|uart| (uart.registers, "the UART"));
     let exit_device = machine.exit_device.map(|registers| (registers, "the exit device"));
-    let mut devices = uart.into_iter().chain(exit_device);
+    let controller = irq::registers().map(|registers| (registers, "the interrupt controller"));
+    let mut devices = uart.into_iter().chain(exit_device).chain(controller);
     devices.find(|(registers, _)| registers.contains(address as u64)).map(|(_, name)| name)
 }
 

@@ -109,6 +109,13 @@ pub fn legacy_console_write(byte: u8) {
     in_firmware(|| sbi_rt::legacy::console_putchar(usize::from(byte)));
 }
 
+/// Takes a byte from the legacy console, if there is one (SBI 5.3).
+#[expect(deprecated, reason = "firmware before SBI 2.0 has no other console")]
+pub fn legacy_console_read() -> Option<u8> {
+    // All ones where there is none.
+    u8::try_from(in_firmware(sbi_rt::legacy::console_getchar)).ok()
+}
+
 /// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
 pub fn hart_start(id: HartId, entry: usize, opaque: usize) -> Result<(), Error> {
     call(|| sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)

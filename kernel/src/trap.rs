@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
 use crate::sync::checker;
-use crate::{hart, interrupts, probe, report, sched, timer};
+use crate::{hart, interrupts, irq, probe, report, sched, timer};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
 /// down, which lets a backtrace walk from the handler into the interrupted code.
@@ -58,6 +58,8 @@ pub mod code {
     pub const IPI: usize = INTERRUPT | 1;
     /// Supervisor timer interrupt.
     pub const TIMER: usize = INTERRUPT | 5;
+    /// Supervisor external interrupt: from a device.
+    pub const EXTERNAL: usize = INTERRUPT | 9;
     /// Instruction access fault.
     pub const FETCH_ACCESS: usize = 1;
     /// Illegal instruction.
@@ -300,6 +302,7 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
     match code {
         code::TIMER => is_tick = timer::handle(hart),
         code::IPI => hart::handle_ipi(hart, frame.pc),
+        code::EXTERNAL => irq::handle(hart),
         _ if probe::recover(frame, cause) => {}
         _ => report::trap(frame, cause, hart, None),
     }

@@ -5,7 +5,7 @@ use riscv::register::{scounteren, sie, sstatus};
 use super::{Ended, Outcome, ensure, ensure_eq, on_hart, self_test};
 use crate::backtrace;
 use crate::hart::{self, StackKind};
-use crate::{interrupts, platform, probe, stack, symbols};
+use crate::{interrupts, irq, platform, probe, stack, symbols};
 
 self_test!(claim 1, the_lottery_word_survives_the_clearing_of_bss);
 fn the_lottery_word_survives_the_clearing_of_bss() -> Outcome {
@@ -36,6 +36,7 @@ fn every_hart_has_the_entry_state() -> Outcome {
     // SIE, VS, FS, XS, SUM, MXR: privileged spec 4.1.1.
     const MUST_BE_CLEAR: usize = 1 << 1 | 3 << 9 | 3 << 13 | 3 << 15 | 1 << 18 | 1 << 19;
     const SOFTWARE_AND_TIMER_INTERRUPT: usize = 1 << 1 | 1 << 5;
+    const EXTERNAL_INTERRUPT: usize = 1 << 9;
     for hart in hart::all() {
         let cpu = hart.cpu();
         let (status, counters, enabled) = on_hart(cpu, || {
@@ -44,7 +45,8 @@ fn every_hart_has_the_entry_state() -> Outcome {
         })?;
         ensure!(status & MUST_BE_CLEAR == 0, "CPU {cpu} has sstatus {status:#x}");
         ensure_eq!(counters, 0);
-        ensure_eq!(enabled, SOFTWARE_AND_TIMER_INTERRUPT);
+        let external = if irq::context(cpu).is_some() { EXTERNAL_INTERRUPT } else { 0 };
+        ensure_eq!(enabled, SOFTWARE_AND_TIMER_INTERRUPT | external);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod frames;
 mod harts;
 mod heap;
 mod interrupts;
+mod irqs;
 mod locks;
 mod paging;
 mod probes;

@@ -1,0 +1,332 @@
+//! Interrupts of devices, and the console that lives by them. The UART's own loop leads what it sends back into its receiver: nothing
+//! of it is seen outside.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use super::{Ended, Outcome, ensure, ensure_eq, note, self_test, spawned};
+use crate::console::{self, LINE, print};
+use crate::hart::{self, CpuNumber};
+use crate::irq::{self, probing};
+use crate::thread;
+use crate::uart::{self, Registers};
+use crate::{interrupts, platform, sched, timer};
+
+const NO_INTERRUPTS: Ended = Ended::Skipped("the UART does not interrupt");
+
+/// The UART's number at the interrupt controller.
+fn source() -> Result<u16, Ended> {
+    let interrupt = platform::machine().and_then(|machine| machine.uart?.interrupt);
+    interrupt.map(|interrupt| interrupt.number).ok_or(NO_INTERRUPTS)
+}
+
+/// While it lives, what the UART sends comes back. Made when everything printed is out.
+struct Looped(Registers);
+
+impl Looped {
+    fn begin() -> Result<Looped, Ended> {
+        let uart = console::uart().ok_or(NO_INTERRUPTS)?;
+        let _line = LINE.lock();
+        console::drain();
+        uart.loop_back(true);
+        Ok(Looped(uart))
+    }
+
+    /// Sends one byte past the ring.
+    fn send(&self, byte: u8) {
+        let _line = LINE.lock();
+        self.0.send(byte);
+    }
+}
+
+impl Drop for Looped {
+    fn drop(&mut self) {
+        let _line = LINE.lock();
+        console::drain();
+        self.0.loop_back(false);
+        self.0.set_interrupts(true);
+    }
+}
+
+/// Waits until it holds; a test that waits in vain fails.
+fn until(holds: impl Fn() -> bool) -> bool {
+    for _ in 0..5_000 {
+        if holds() {
+            return true;
+        }
+        timer::sleep(Duration::from_millis(1));
+    }
+    holds()
+}
+
+/// Forgets what has been received.
+fn forget_received() {
+    while console::try_read().is_some() {}
+}
+
+self_test!(claim 90, every_hart_takes_interrupts_in_its_own_context);
+fn every_hart_takes_interrupts_in_its_own_context() -> Outcome {
+    let source = source()?;
+    for target in hart::all().map(|hart| hart.cpu()) {
+        let looped = Looped::begin()?;
+        ensure_eq!(irq::route(source, target), Ok(()));
+        let others = || {
+            let others = hart::all().map(|hart| hart.cpu()).filter(|cpu| *cpu != target);
+            others.map(irq::taken).sum::<usize>()
+        };
+        let (before_others, counted) = (others(), irq::count(source));
+        let mut came = true;
+        for _ in 0..8 {
+            let before = irq::taken(target);
+            looped.send(b'x');
+            came = came && until(|| irq::taken(target) > before);
+        }
+        let (by_others, counted) = (others() - before_others, irq::count(source) - counted);
+        drop(looped);
+        ensure_eq!(irq::route(source, CpuNumber(0)), Ok(()));
+        ensure!(came, "CPU {target} took no interrupt");
+        ensure_eq!(by_others, 0);
+        ensure!(counted > 0, "the source was not counted");
+        ensure!(until(|| console::try_read() == Some(b'x')), "the byte was lost");
+    }
+    forget_received();
+    Ok(())
+}
+
+self_test!(claim 91, quick, a_claim_of_nothing_is_harmless);
+fn a_claim_of_nothing_is_harmless() -> Outcome {
+    let source = source()?;
+    let looped = Looped::begin()?;
+    let masked = interrupts::mask();
+    // What is pending now, if anything.
+    irq::handle(masked.hart());
+    let before = irq::count(source);
+    let claimed = probing::claim(masked.hart().cpu());
+    irq::handle(masked.hart());
+    let after = irq::count(source);
+    drop(masked);
+    looped.send(b'y');
+    let came = until(|| irq::count(source) > before);
+    drop(looped);
+    forget_received();
+    ensure_eq!(claimed, None);
+    ensure_eq!(after, before);
+    ensure!(came, "no interrupt came after that");
+    Ok(())
+}
+
+self_test!(claim 91, a_source_without_a_handler_is_switched_off);
+fn a_source_without_a_handler_is_switched_off() -> Outcome {
+    let source = source()?;
+    let looped = Looped::begin()?;
+    let masked = interrupts::mask();
+    irq::handle(masked.hart());
+    let handler = probing::forget(source).ok_or(NO_INTERRUPTS)?;
+    let before = irq::count(source);
+    looped.send(b'z');
+    irq::handle(masked.hart());
+    let first = irq::count(source) - before;
+    for byte in *b"zz" {
+        looped.send(byte);
+        irq::handle(masked.hart());
+    }
+    let all = irq::count(source) - before;
+    let registered = irq::register(source, handler);
+    drop(masked);
+    drop(looped);
+    forget_received();
+    ensure_eq!(registered, Ok(()));
+    ensure_eq!(first, 1);
+    ensure_eq!(all, 1);
+    Ok(())
+}
+
+self_test!(claim 92, the_uart_asks_for_nothing_when_everything_is_done);
+fn the_uart_asks_for_nothing_when_everything_is_done() -> Outcome {
+    let source = source()?;
+    let looped = Looped::begin()?;
+    let before = irq::count(source);
+    looped.send(b'x');
+    let came = until(|| irq::count(source) > before);
+    let asks = {
+        let _line = LINE.lock();
+        looped.0.identify().has_pending_interrupt()
+    };
+    drop(looped);
+    forget_received();
+    ensure!(came, "no interrupt came");
+    ensure!(!asks, "the UART asks for something that was done");
+    Ok(())
+}
+
+/// Text that gives the other threads their turn while it is written.
+struct Long(usize);
+
+/// The byte at a place of it.
+fn byte_at(place: usize) -> u8 {
+    b'!' + (place * 7 + place / 90) as u8 % 90
+}
+
+impl fmt::Display for Long {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for start in (0..self.0).step_by(200) {
+            let bytes: [u8; 200] = core::array::from_fn(|offset| byte_at(start + offset));
+            f.write_str(core::str::from_utf8(&bytes).unwrap_or_default())?;
+            sched::yield_now();
+        }
+        Ok(())
+    }
+}
+
+self_test!(claim 93, a_long_message_goes_out_whole_and_in_order);
+fn a_long_message_goes_out_whole_and_in_order() -> Outcome {
+    const BYTES: usize = 10_000;
+    forget_received();
+    let looped = Looped::begin()?;
+    let (dropped, overruns) = (console::dropped(), uart::overruns());
+    let reader = spawned(thread::spawn_on(CpuNumber(0), "reads", || {
+        (0..BYTES).find(|place| console::read() != byte_at(*place))
+    }))?;
+    print!("{}", Long(BYTES));
+    let wrong = reader.join();
+    drop(looped);
+    ensure_eq!(console::dropped() - dropped, 0);
+    ensure_eq!(uart::overruns() - overruns, 0);
+    ensure_eq!(wrong, None);
+    Ok(())
+}
+
+self_test!(claim 93, who_prints_sleeps_while_the_ring_is_full);
+fn who_prints_sleeps_while_the_ring_is_full() -> Outcome {
+    let looped = Looped::begin()?;
+    looped.0.set_interrupts(false);
+    static IS_PRINTED: AtomicBool = AtomicBool::new(false);
+    IS_PRINTED.store(false, Relaxed);
+    let printer = spawned(thread::spawn_on(CpuNumber(0), "prints", || {
+        print!("{}", Long(10_000));
+        IS_PRINTED.store(true, Relaxed);
+    }))?;
+    // The thread runs until there is no room, and this one goes on all the same.
+    let filled = until(|| console::unsent() >= 2_000);
+    timer::sleep(Duration::from_millis(50));
+    let waits = !IS_PRINTED.load(Relaxed);
+    looped.0.set_interrupts(true);
+    printer.join();
+    let left = until(|| console::unsent() == 0);
+    drop(looped);
+    forget_received();
+    ensure!(filled, "the ring did not fill");
+    ensure!(waits, "who printed did not wait for room");
+    ensure!(left, "the ring did not empty");
+    Ok(())
+}
+
+self_test!(claim 94, icount, a_long_message_holds_interrupts_off_for_a_piece_at_a_time);
+fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
+    const MOST: u64 = 4_000;
+    let looped = Looped::begin()?;
+    let text = [b'-'; 1_000];
+    let text = core::str::from_utf8(&text).unwrap_or_default();
+    interrupts::forget_longest_off();
+    let begun = riscv::register::instret::read64();
+    print!("{text}{text}{text}{text}{text}{text}{text}{text}{text}{text}");
+    let ended = riscv::register::instret::read64();
+    let longest = interrupts::longest_off();
+    drop(looped);
+    forget_received();
+    let Some((_, longest)) = longest else { return Err(Ended::Skipped("nothing is measured")) };
+    note(format_args!(
+        "10000 bytes in {} instructions, interrupts off for {} at the most ({:?})",
+        ended - begun,
+        longest.instructions,
+        longest.site
+    ));
+    ensure!(
+        longest.instructions <= MOST,
+        "interrupts were off for {} instructions: {:?}",
+        longest.instructions,
+        longest.site
+    );
+    Ok(())
+}
+
+self_test!(claim 95, what_is_received_is_read_in_order_and_what_finds_no_room_is_counted);
+fn what_is_received_is_read_in_order_and_what_finds_no_room_is_counted() -> Outcome {
+    const ROOM: usize = 1024;
+    const TOO_MANY: usize = 100;
+    forget_received();
+    let looped = Looped::begin()?;
+    let before = console::dropped();
+    for place in 0..ROOM + TOO_MANY {
+        let came = irq::count(source()?);
+        looped.send(byte_at(place));
+        if !until(|| irq::count(source().unwrap_or(0)) > came) {
+            break;
+        }
+    }
+    drop(looped);
+    let wrong = (0..ROOM).find(|place| console::try_read() != Some(byte_at(*place)));
+    let dropped = console::dropped() - before;
+    ensure_eq!(wrong, None);
+    ensure_eq!(console::try_read(), None);
+    ensure_eq!(dropped, TOO_MANY);
+    Ok(())
+}
+
+self_test!(claim 95, what_was_typed_before_the_uart_interrupts_is_kept);
+fn what_was_typed_before_the_uart_interrupts_is_kept() -> Outcome {
+    forget_received();
+    let looped = Looped::begin()?;
+    let masked = interrupts::mask();
+    looped.0.set_interrupts(false);
+    for byte in *b"typed early" {
+        looped.send(byte);
+    }
+    let mut kept = ArrayVec::<u8, 16>::new();
+    looped.0.begin_interrupts(|byte| kept.push(byte));
+    drop(masked);
+    drop(looped);
+    ensure_eq!(kept.as_slice(), b"typed early");
+    Ok(())
+}
+
+self_test!(claim 95, an_overrun_of_the_uart_is_counted);
+fn an_overrun_of_the_uart_is_counted() -> Outcome {
+    forget_received();
+    let looped = Looped::begin()?;
+    let before = uart::overruns();
+    let masked = interrupts::mask();
+    // More than any FIFO of this family has room for, and no handler between.
+    for place in 0..300 {
+        looped.send(byte_at(place));
+    }
+    drop(masked);
+    drop(looped);
+    let counted = until(|| uart::overruns() > before);
+    let first = console::try_read();
+    forget_received();
+    ensure!(counted, "an overrun was not counted");
+    ensure_eq!(first, Some(byte_at(0)));
+    Ok(())
+}
+
+self_test!(claim 96, a_uart_that_takes_nothing_does_not_hang_the_kernel);
+fn a_uart_that_takes_nothing_does_not_hang_the_kernel() -> Outcome {
+    // Memory in place of its registers: they say that there is no room.
+    static REGISTERS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+    let described = platform::machine().and_then(|machine| machine.uart).ok_or(NO_INTERRUPTS)?;
+    let stuck = Registers::new((&raw const REGISTERS).addr(), &described);
+    let before = uart::given_up();
+    for byte in *b"abc" {
+        stuck.send(byte);
+    }
+    let given_up = uart::given_up() - before;
+    // The one that works is waited for again.
+    console::drain();
+    ensure_eq!(given_up, 3);
+    ensure_eq!(REGISTERS[0].load(Relaxed), 0);
+    Ok(())
+}
