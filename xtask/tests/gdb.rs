@@ -69,7 +69,8 @@ impl Session {
         let lines = self.output.lines().skip_while(|line| !line.starts_with("#0 "));
         let frames = lines.take_while(|line| line.starts_with('#'));
         let function = |line: &str| {
-            let rest = line.split_once(" in ").map_or_else(|| &line[4..], |(_, rest)| rest);
+            let after_number = line.split_once(' ').map_or("", |(_, rest)| rest.trim_start());
+            let rest = line.split_once(" in ").map_or(after_number, |(_, rest)| rest);
             rest.split(" (").next().unwrap_or(rest).to_owned()
         };
         let functions: Vec<String> = frames.map(function).collect();
@@ -207,7 +208,7 @@ fn gdb_sees_every_hart() {
     }
     // Both are in the kernel, and gdb knows from where.
     assert!(session.output.contains("in kernel::hart::other_hart_main ()"), "{session}");
-    assert!(session.output.contains("in kernel::thread::thread_main ()"), "{session}");
+    assert!(session.output.contains("kernel::thread::thread_main ()"), "{session}");
 }
 
 #[test]
