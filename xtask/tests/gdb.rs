@@ -186,7 +186,8 @@ fn every_register_of_the_interrupted_code_is_known_throughout_a_trap() {
         "echo in the report\\n",
         "info registers",
     ];
-    let session = Session::new(&["--append", "crash=pagefault"], &commands);
+    // With interrupts off: the next trap is the fault, and no tick.
+    let session = Session::new(&["--append", "crash=pagefault,masked"], &commands);
     let [live, at_the_vector, on_the_new_frame, in_the_report] =
         ["live", "at the vector", "on the new frame", "in the report"]
             .map(|word| registers(session.after(word)));
