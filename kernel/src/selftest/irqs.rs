@@ -224,7 +224,9 @@ fn who_prints_sleeps_while_the_ring_is_full() -> Outcome {
     Ok(())
 }
 
+#[cfg(feature = "checked")]
 self_test!(claim 94, icount, a_long_message_holds_interrupts_off_for_a_piece_at_a_time);
+#[cfg(feature = "checked")]
 fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
     const MOST: u64 = 4_000;
     let looped = Looped::begin()?;
@@ -237,7 +239,10 @@ fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
     let longest = interrupts::longest_off();
     drop(looped);
     forget_received();
-    let Some((_, longest)) = longest else { return Err(Ended::Skipped("nothing is measured")) };
+    let Some((_, longest)) = longest else {
+        ensure!(false, "nothing was measured");
+        return Ok(());
+    };
     note(format_args!(
         "10000 bytes in {} instructions, interrupts off for {} at the most ({:?})",
         ended - begun,
