@@ -1,7 +1,9 @@
 //! Stacks.
 
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::hint::black_box;
+use frames::FrameNumber;
 
 use super::{Outcome, ensure, ensure_eq, self_test};
 use crate::stack::{self, GAP_BYTES, NoStack, STACK_BYTES, Stack};
@@ -50,10 +52,21 @@ fn a_stack_without_memory_is_an_error() -> Outcome {
     }
     let left = frame::statistics().free;
     let count = stacks.len();
+    // With fewer frames than a stack has it finds some, and gives them back.
+    let rest: ArrayVec<FrameNumber, 8> = core::iter::from_fn(frame::allocate).take(8).collect();
+    let few = rest.len().min(STACK_BYTES / PAGE - 1);
+    let mut found = 0;
+    for (number, frame) in rest.into_iter().enumerate() {
+        ensure_eq!(frame::free(frame), Ok(()));
+        if number < few {
+            found += usize::from(Stack::allocate().is_ok());
+        }
+    }
     drop(stacks);
     for first in pieces {
         ensure_eq!(frame::free_run(first, PIECE), Ok(()));
     }
+    ensure_eq!(found, 0);
     ensure!(left < 8, "stack {count} failed with {left} frames left");
     ensure!(count > 10, "only {count} stacks could be allocated");
     let again = Stack::allocate();
