@@ -228,7 +228,8 @@ fn who_prints_sleeps_while_the_ring_is_full() -> Outcome {
 self_test!(claim 94, icount, a_long_message_holds_interrupts_off_for_a_piece_at_a_time);
 #[cfg(feature = "checked")]
 fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
-    const MOST: u64 = 4_000;
+    // 3,400 in this build, 6,100 where it is compiled in pieces (faults are); 8,200 and more where one handler sends it all.
+    const MOST: u64 = 7_000;
     let looped = Looped::begin()?;
     let text = [b'-'; 1_000];
     let text = core::str::from_utf8(&text).unwrap_or_default();
