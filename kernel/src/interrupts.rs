@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 
 use crate::explore::{self, Point};
 use crate::hart::{self, CpuNumber, Hart, MAX_CPUS};
-use crate::probe::recovery;
+use crate::probe;
 use crate::trap::Cause;
 
 /// `sstatus.SIE`.
@@ -264,19 +264,8 @@ pub fn measure() {
     if !MEASURES {
         return;
     }
-    let count: u64;
-    // SAFETY: reads a counter; where that is illegal, the trap goes on behind it with every register as it was.
-    unsafe {
-        asm!(
-            "li {count}, 0",
-            "1: rdinstret {count}",
-            "2:",
-            recovery!("1b", "2b", 0),
-            count = out(reg) count,
-        );
-    }
     forget_longest_off();
-    MEASURING.store(count != 0, Ordering::Relaxed);
+    MEASURING.store(probe::has_instruction_counter(), Ordering::Relaxed);
 }
 
 /// The longest stretch of all harts, and its hart. Nothing where nothing is measured.

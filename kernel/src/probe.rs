@@ -3,7 +3,7 @@
 //!
 //! Each probe is one function with one instruction that may fault, and a table in the image says where its trap goes on.
 
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::fmt;
 
 use crate::image;
@@ -74,6 +74,22 @@ pub fn zero_block(address: usize) -> Result<(), Fault> {
 /// Writes `stimecmp`, which may not be there: when the next timer interrupt comes.
 pub fn write_timer_comparator(deadline: u64) -> Result<(), Fault> {
     write_stimecmp(deadline).into_result().map(drop)
+}
+
+/// Whether this hart can read its counter of retired instructions: firmware may keep it to itself.
+pub fn has_instruction_counter() -> bool {
+    let count: u64;
+    // SAFETY: reads a counter; where that is illegal, the trap goes on behind it with every register as it was.
+    unsafe {
+        asm!(
+            "li {count}, 0",
+            "1: rdinstret {count}",
+            "2:",
+            recovery!("1b", "2b", 0),
+            count = out(reg) count,
+        );
+    }
+    count != 0
 }
 
 /// Calls what lies at `address`. An illegal instruction there counts as a fault too.

@@ -12,7 +12,7 @@ use core::fmt;
 use core::hint::black_box;
 
 use super::Summary;
-use crate::probe::recovery;
+use crate::probe;
 
 /// How often [`Meter::each`] measures.
 pub const REPETITIONS: usize = 1_000;
@@ -55,7 +55,7 @@ impl Meter {
     /// # Errors
     /// If this hart has no counter, or one that is not exact.
     pub fn calibrate() -> Result<Meter, Uncounted> {
-        if !is_counted() {
+        if !probe::has_instruction_counter() {
             return Err(Uncounted::NoCounter);
         }
         let mut meter = Meter { empty: 0, count: 0, sum: 0, least: u64::MAX, greatest: 0 };
@@ -130,20 +130,4 @@ pub fn instructions() -> u64 {
     // reads.
     unsafe { asm!("rdinstret {}", out(reg) count, options(nostack, preserves_flags)) };
     count
-}
-
-/// Whether this hart can read its counter: firmware may keep it to itself.
-fn is_counted() -> bool {
-    let count: u64;
-    // SAFETY: reads a counter; where that is illegal, the trap goes on behind it with every register as it was.
-    unsafe {
-        asm!(
-            "li {count}, 0",
-            "1: rdinstret {count}",
-            "2:",
-            recovery!("1b", "2b", 0),
-            count = out(reg) count,
-        );
-    }
-    count != 0
 }
