@@ -47,11 +47,6 @@ pub trait Kernel {
     /// Called when `thread` has left its hart for the last time: what it had may be taken away.
     fn ended(&self, thread: Self::Thread);
 
-    /// Not asked any more: see [`Node::is_ending`](crate::Node::is_ending).
-    fn is_ending(&self, thread: Self::Thread) -> bool {
-        thread.node().is_ending()
-    }
-
     /// Told that this hart took `thread` from the queue of another.
     fn stolen(&self, thread: Self::Thread, from: usize) {
         let _ = (thread, from);
