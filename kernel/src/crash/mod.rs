@@ -145,7 +145,8 @@ pub fn run(asked: command_line::Crash<'_>) -> ! {
     exit::fail(Failure::Test, format_args!("crash={name} did not crash"))
 }
 
-/// Crashes on this hart.
+/// Crashes on this hart. Backtraces of crashes are checked for its frame, whatever the compiler thinks of inlining it.
+#[inline(never)]
 fn crash_here() {
     let asked = ASKED.get().expect("it was asked for");
     let locked = asked.locked.then(|| console::LINE.lock());
