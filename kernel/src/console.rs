@@ -5,12 +5,13 @@
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU8, Ordering};
+use core::time::Duration;
 
 use spin::Once;
 
 use crate::sync::SpinLock;
 use crate::uart::Registers;
-use crate::{platform, sbi};
+use crate::{platform, sbi, timer};
 
 /// The console's lock. What it protects is the order of bytes on the line.
 pub static LINE: SpinLock<Unlocked> = SpinLock::new("console", Unlocked);
@@ -53,6 +54,28 @@ impl Write for Unlocked {
     }
 }
 
+/// How long a reader sleeps before it looks for a byte again.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Waits for a byte that is typed. For one thread at a time. Sleeps.
+pub fn read() -> u8 {
+    loop {
+        if let Some(byte) = try_read() {
+            return byte;
+        }
+        timer::sleep(POLL);
+    }
+}
+
+/// A byte that was typed, if there is one.
+fn try_read() -> Option<u8> {
+    match (UART.get(), FIRMWARE.load(Ordering::Relaxed)) {
+        (Some(uart), _) => uart.try_receive(),
+        (None, DEBUG_CONSOLE) => sbi::debug_console_read(),
+        (None, _) => sbi::legacy_console_read(),
+    }
+}
+
 /// Uses the firmware's console: the debug console, or the legacy call where there is none.
 pub fn start_with_firmware() {
     let found = if sbi::has_debug_console() { DEBUG_CONSOLE } else { LEGACY };
@@ -86,6 +109,12 @@ pub fn description() -> &'static str {
 pub fn write(arguments: fmt::Arguments<'_>) {
     // Unlocked's writes do not fail; a `Display` that reports an error of its own loses only its own text.
     let _ = LINE.lock().write_fmt(arguments);
+}
+
+/// Writes bytes to the console under its lock, as they are.
+pub fn write_bytes(bytes: &[u8]) {
+    let mut line = LINE.lock();
+    bytes.iter().for_each(|&byte| line.send(byte));
 }
 
 /// Prints to the console under its lock, with the syntax of `format!`.

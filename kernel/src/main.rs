@@ -31,6 +31,8 @@ mod heap;
 mod image;
 mod interrupts;
 mod job;
+#[cfg(feature = "monitor")]
+mod monitor;
 mod platform;
 mod probe;
 mod report;

@@ -1,12 +1,14 @@
 //! The firmware: SBI calls, with every error named and every unsafe one guarded by what it needs.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use machine::HartId;
-use sbi_rt::{HartMask, NoReason, Shutdown, SystemFailure};
+use sbi_rt::{ColdReboot, HartMask, NoReason, Physical, Shutdown, SystemFailure};
 use sbi_spec::binary::SbiRet;
 
 use crate::interrupts::{fence_before_io, in_firmware};
+use crate::vm;
 
 /// An error that the firmware returned (SBI 3, table 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +111,22 @@ pub fn legacy_console_write(byte: u8) {
     in_firmware(|| sbi_rt::legacy::console_putchar(usize::from(byte)));
 }
 
+/// Takes a byte that was typed at the debug console, if there is one (SBI 12.2). For one reader at a time.
+pub fn debug_console_read() -> Option<u8> {
+    static BYTE: AtomicU8 = AtomicU8::new(0);
+    let place = Physical::new(1, vm::physical_of_image((&raw const BYTE).addr()), 0);
+    let read = call(|| sbi_rt::console_read(place));
+    (read == Ok(1)).then(|| BYTE.load(Ordering::Relaxed))
+}
+
+/// Takes a byte that was typed at the legacy console, if there is one (SBI 5.3).
+#[expect(deprecated, reason = "firmware before SBI 2.0 has no other console")]
+pub fn legacy_console_read() -> Option<u8> {
+    let mut read = 0;
+    in_firmware(|| read = sbi_rt::legacy::console_getchar());
+    u8::try_from(read).ok()
+}
+
 /// Starts a stopped hart at `entry`, with its id in a0 and `opaque` in a1, MMU and interrupts off (SBI 9.1).
 pub fn hart_start(id: HartId, entry: usize, opaque: usize) -> Result<(), Error> {
     call(|| sbi_rt::hart_start(id.0 as usize, entry, opaque)).map(drop)
@@ -152,4 +170,9 @@ pub fn shut_down(failed: bool) {
     } else {
         sbi_rt::system_reset(Shutdown, NoReason);
     }
+}
+
+/// Resets the machine (SBI 10.1). Returns only if the firmware cannot.
+pub fn reboot() {
+    sbi_rt::system_reset(ColdReboot, NoReason);
 }

@@ -34,6 +34,13 @@ impl Registers {
         }
     }
 
+    /// Takes a byte that has come in, if there is one.
+    pub fn try_receive(self) -> Option<u8> {
+        // SAFETY: as for `send`.
+        let mut uart = unsafe { Uart16550::new_with_backend(self) };
+        uart.try_receive_byte().ok()
+    }
+
     /// Waits until the last byte that was sent is on the line. Takes no lock.
     pub fn drain(self) {
         // SAFETY: as for `send`.
