@@ -5,11 +5,12 @@ use core::sync::atomic::AtomicU64;
 
 use arguments::{Arguments, Problem, number};
 use arrayvec::ArrayVec;
+use paging::Mapping;
 
 use super::screen::Screen;
 use super::{Command, Stopped, address};
 use crate::report::Place;
-use crate::vm::{self, PAGE, VirtualAddress};
+use crate::vm::{self, PAGE, Rights, VirtualAddress};
 use crate::{frame, heap, platform, probe};
 
 pub const COMMANDS: &[Command] = &[
@@ -120,25 +121,50 @@ fn walk<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), Sto
             page.rights,
             Place(asked)
         )?,
-        None => writeln!(screen, "{asked:#x} is not mapped: {}", Place(asked))?,
+        None => writeln!(screen, "{asked:#x} is not mapped")?,
     }
     Ok(())
 }
 
 fn map<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), Stopped<'a>> {
     arguments.end()?;
-    for mapping in vm::view().mappings() {
-        let start = mapping.pages.start().value();
-        // The last byte: the end of the last page is no address.
-        let last = start + (mapping.pages.size() - 1);
-        let kibibytes = mapping.pages.size() / 1024;
-        write!(screen, "{start:#018x}..{last:#018x} {} {kibibytes:>8} KiB  ", mapping.rights)?;
-        match platform::device_at(mapping.frame.address()) {
-            Some(device) => writeln!(screen, "{device}")?,
-            None => writeln!(screen, "{}", vm::region_of(start))?,
+    let mut mappings = vm::view().mappings().map(Range::of).peekable();
+    while let Some(mut range) = mappings.next() {
+        while let Some(next) = mappings.next_if(|next| range.goes_on_in(next)) {
+            range.last = next.last;
         }
+        let Range { start, last, rights, what } = range;
+        let kibibytes = (last - start) / 1024 + 1;
+        writeln!(screen, "{start:#018x}..{last:#018x} {rights} {kibibytes:>8} KiB  {what}")?;
     }
     Ok(())
+}
+
+/// Addresses that are mapped with the same rights for the same purpose, to whatever frames.
+struct Range {
+    start: usize,
+    /// The last byte: the end of the last page of all is no address.
+    last: usize,
+    rights: Rights,
+    what: &'static str,
+}
+
+impl Range {
+    fn of(mapping: Mapping) -> Range {
+        let start = mapping.pages.start().value();
+        let device = platform::device_at(mapping.frame.address());
+        Range {
+            start,
+            last: start + (mapping.pages.size() - 1),
+            rights: mapping.rights,
+            what: device.unwrap_or_else(|| vm::region_of(start)),
+        }
+    }
+
+    fn goes_on_in(&self, next: &Range) -> bool {
+        self.last.wrapping_add(1) == next.start
+            && (self.rights, self.what) == (next.rights, next.what)
+    }
 }
 
 fn peek<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), Stopped<'a>> {

@@ -6,9 +6,8 @@ use arguments::{Arguments, number};
 
 use super::screen::Screen;
 use super::{Command, Stopped};
-use crate::backtrace::Step;
 use crate::report::Place;
-use crate::symbols::{self, Named};
+use crate::symbols;
 
 pub const COMMANDS: &[Command] = &[Command {
     name: "symbol",
@@ -22,7 +21,7 @@ fn symbol<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), S
     if word.starts_with(|first: char| first.is_ascii_digit()) {
         let address = number("ADDRESS", word)? as usize;
         arguments.end()?;
-        writeln!(screen, "{}: {}", Named(Step::At(address)), Place(address))?;
+        writeln!(screen, "{address:#x} is {}", Place(address))?;
         return Ok(());
     }
     arguments.end()?;
