@@ -18,25 +18,25 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "interrupts",
         arguments: "",
-        help: "how many of each source every hart took, and the longest time without",
+        help: "counts by source, and the longest time without",
         run: interrupt_counts,
     },
     Command {
         name: "locks",
         arguments: "",
-        help: "spin locks that are held, by whom, and since which line",
+        help: "spin locks that are held, by whom, from where",
         run: locks,
     },
     Command {
         name: "timers",
         arguments: "",
-        help: "when each hart's timer fires, and which threads sleep until when",
+        help: "when each hart's timer fires, and who sleeps",
         run: timers,
     },
     Command {
         name: "trace",
         arguments: "[on|off]",
-        help: "what every hart did last; on: printed at the end of the run, too",
+        help: "what harts did last; on: also when the run ends",
         run: show_trace,
     },
 ];

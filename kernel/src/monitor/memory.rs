@@ -17,7 +17,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "memory",
         arguments: "",
-        help: "banks, reservations, and how many frames are free",
+        help: "banks, reservations, frames in use and free",
         run: memory,
     },
     Command {
@@ -29,20 +29,20 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "walk",
         arguments: "ADDRESS",
-        help: "each page table's entry on the way to an address",
+        help: "the page tables' entries for an address",
         run: walk,
     },
     Command { name: "map", arguments: "", help: "what is mapped, by ranges and rights", run: map },
     Command {
         name: "peek",
         arguments: "ADDRESS [BYTES]",
-        help: "reads memory, 64 bytes or as many as asked for",
+        help: "reads memory: 64 bytes, or so many",
         run: peek,
     },
     Command {
         name: "poke",
         arguments: "ADDRESS VALUE [1|8]",
-        help: "writes 8 bytes, or one; nothing keeps you from breaking the kernel",
+        help: "writes memory, whatever that may break",
         run: poke,
     },
 ];

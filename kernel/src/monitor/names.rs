@@ -12,7 +12,7 @@ use crate::symbols;
 pub const COMMANDS: &[Command] = &[Command {
     name: "symbol",
     arguments: "NAME | ADDRESS",
-    help: "symbols with a name that contains this, or what lies at an address",
+    help: "symbols by a part of their name; what lies there",
     run: symbol,
 }];
 

@@ -14,19 +14,19 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "test",
         arguments: "[NAME]",
-        help: "runs the self-test of that name, or all from NAME* on; without, lists them",
+        help: "runs self-tests, a* for all that begin so; lists",
         run: test,
     },
     Command {
         name: "bench",
         arguments: "[NAME]",
-        help: "runs benchmarks in an image that has them, and ends the run",
+        help: "runs benchmarks, and ends the run",
         run: bench,
     },
     Command {
         name: "crash",
         arguments: "KIND[,OPTION...]",
-        help: "crashes on purpose: panic, or any other; `crash ?` lists them",
+        help: "crashes on purpose; `crash ?` lists the kinds",
         run: crash_now,
     },
     Command { name: "power", arguments: "off", help: "ends the run, and the machine", run: power },

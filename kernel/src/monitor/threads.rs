@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "threads",
         arguments: "",
-        help: "every thread: its state, its hart, what it has done, the stack it used at the most",
+        help: "all threads, what they do and have done",
         run: threads,
     },
     Command {
