@@ -288,6 +288,11 @@ pub fn write(arguments: fmt::Arguments<'_>) {
     }
 }
 
+/// Writes bytes to the console, as far as they are UTF-8. As [`write`].
+pub fn write_bytes(bytes: &[u8]) {
+    bytes.utf8_chunks().for_each(|chunk| write(format_args!("{}", chunk.valid())));
+}
+
 impl Line {
     /// Who does not wait for its turn may come into the middle of another's text: it begins a line of its own.
     fn end_open_line(&mut self) {

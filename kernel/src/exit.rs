@@ -88,6 +88,15 @@ pub fn pass(details: fmt::Arguments<'_>) -> ! {
     boot::park()
 }
 
+/// Ends the run as passed, and begins anew: the firmware resets the machine.
+pub fn reboot() -> ! {
+    decide();
+    dump_trace();
+    console::last_line(format_args!("verdict: pass: reboot"));
+    sbi::reboot();
+    boot::park()
+}
+
 /// Ends the run as failed.
 pub fn fail(failure: Failure, details: fmt::Arguments<'_>) -> ! {
     decide();

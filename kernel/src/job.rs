@@ -18,7 +18,19 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     }
     interrupts::measure();
     match line.job {
-        Job::Demo => show_and_work(machine),
+        Job::Demo => {
+            show_and_work(machine);
+            exit::pass(format_args!(""))
+        }
+        #[cfg(feature = "monitor")]
+        Job::Monitor => {
+            show_and_work(machine);
+            crate::monitor::run()
+        }
+        #[cfg(not(feature = "monitor"))]
+        Job::Monitor => {
+            exit::fail(exit::Failure::Refused, format_args!("this image has no monitor"))
+        }
         Job::Crash(asked) => crash::run(asked),
         #[cfg(feature = "selftest")]
         Job::Test(only) => crate::selftest::run(only),
@@ -35,8 +47,8 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     }
 }
 
-/// Says what was found, runs the quick self-tests and the demo, and powers off.
-fn show_and_work(machine: &Machine<'_>) -> ! {
+/// Says what was found, runs the quick self-tests and the demo. Ends the run where one of them fails.
+fn show_and_work(machine: &Machine<'_>) {
     print!("{machine}");
     println!("firmware     {}", sbi::Firmware::ask());
     println!("console      {}", console::description());
@@ -64,5 +76,4 @@ fn show_and_work(machine: &Machine<'_>) -> ! {
     if let Err(failure) = demo::run() {
         exit::fail(exit::Failure::Test, format_args!("{failure}"))
     }
-    exit::pass(format_args!(""))
 }

@@ -32,6 +32,8 @@ mod image;
 mod interrupts;
 mod irq;
 mod job;
+#[cfg(feature = "monitor")]
+mod monitor;
 mod platform;
 mod plic;
 mod probe;

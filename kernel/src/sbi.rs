@@ -3,7 +3,7 @@
 use core::fmt;
 
 use machine::HartId;
-use sbi_rt::{HartMask, NoReason, Shutdown, SystemFailure};
+use sbi_rt::{ColdReboot, HartMask, NoReason, Shutdown, SystemFailure};
 use sbi_spec::binary::SbiRet;
 
 use crate::interrupts::{fence_before_io, in_firmware};
@@ -159,4 +159,9 @@ pub fn shut_down(failed: bool) {
     } else {
         sbi_rt::system_reset(Shutdown, NoReason);
     }
+}
+
+/// Resets the machine (SBI 10.1). Returns only if the firmware cannot.
+pub fn reboot() {
+    sbi_rt::system_reset(ColdReboot, NoReason);
 }

@@ -107,6 +107,11 @@ pub fn running_for(thread: ThreadRef) -> u64 {
     if part.current() == thread { time::read64().saturating_sub(since) } else { 0 }
 }
 
+/// Whether a thread waits in a run queue. Takes their locks, one after the other.
+pub fn is_queued(thread: ThreadRef) -> bool {
+    hart::all().any(|hart| hart.scheduling.queue.lock().iter().any(|other| other == thread))
+}
+
 /// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
 pub fn begin() {
     hart::of_this_cpu().set_interrupts_were_on(interrupts::ON);

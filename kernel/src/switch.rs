@@ -3,6 +3,8 @@
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
+use crate::probe::{self, Fault};
+
 /// What a thread that does not run keeps: the registers that a function must preserve for its caller (psABI), where it goes on, and its
 /// stack. The others are saved by the compiler around the call of [`switch`].
 #[repr(C)]
@@ -22,6 +24,27 @@ impl Context {
     pub fn beginning_at(entry: usize, top: usize) -> Context {
         Context { ra: entry, sp: top, ..Context::EMPTY }
     }
+
+    /// Where the thread of a context goes on, and its frame pointer. Read by probes: it may come back to a hart meanwhile, or end.
+    ///
+    /// # Errors
+    /// If the context is gone.
+    pub fn left_at(context: *const Context) -> Result<Left, Fault> {
+        let word = |offset| probe::read(context.addr() + offset).map(|word| word as usize);
+        Ok(Left {
+            return_address: word(offset_of!(Context, ra))?,
+            frame_pointer: word(offset_of!(Context, s))?,
+        })
+    }
+}
+
+/// Where a thread left its hart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Where it goes on.
+    pub return_address: usize,
+    /// Its frame pointer: 0 if it has not begun.
+    pub frame_pointer: usize,
 }
 
 /// Saves this thread's registers in `from` and goes on with those in `to`. Returns when somebody switches to `from`.

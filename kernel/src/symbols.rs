@@ -1,5 +1,7 @@
 //! The symbol table in the image: which function or static an address belongs to.
 
+use core::fmt;
+
 use spin::Once;
 
 use ::symbols::{Location, Symbol, Table};
@@ -41,6 +43,11 @@ pub fn return_site(address: usize) -> Option<Location<'static>> {
     TABLE.get()?.return_site(address as u64)
 }
 
+/// Every symbol, by rising address; none without a table.
+pub fn all() -> impl Iterator<Item = Symbol<'static>> {
+    TABLE.get().into_iter().flat_map(|table| table.symbols())
+}
+
 /// The function of a backtrace's step.
 pub fn of(step: Step) -> Option<Location<'static>> {
     match step {
@@ -52,4 +59,14 @@ pub fn of(step: Step) -> Option<Location<'static>> {
 /// The symbol called `name`.
 pub fn by_name(name: &str) -> Option<Symbol<'static>> {
     TABLE.get()?.by_name(name)
+}
+
+/// A code address and the function it lies in.
+pub struct Named(pub Step);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0.address())?;
+        of(self.0).map_or(Ok(()), |location| write!(f, " {location}"))
+    }
 }

@@ -387,6 +387,14 @@ pub fn for_each(mut look: impl FnMut(ThreadRef)) {
     }
 }
 
+/// Calls `look` with the thread that has the lowest id above `id`, with interrupts off and the lock of their list held: it may be gone
+/// afterwards.
+pub fn next_after<R>(id: usize, look: impl FnOnce(ThreadRef) -> R) -> Option<R> {
+    let all = ALL.lock();
+    let later = all.threads.iter().filter(|thread| thread.id() > id);
+    later.min_by_key(|thread| thread.id()).map(|thread| look(*thread))
+}
+
 /// How many threads were spawned and not joined.
 pub fn count() -> usize {
     ALL.lock().threads.len()

@@ -61,6 +61,11 @@ impl Part {
         Instant(self.next_tick.load(Ordering::Relaxed))
     }
 
+    /// What the comparator is set to; nothing where it never fires.
+    pub fn armed(&self) -> Option<Instant> {
+        Some(self.armed.load(Ordering::Relaxed)).filter(|&at| at != NEVER).map(Instant)
+    }
+
     /// Sets the comparator of this hart. Fires at once if the deadline is past.
     pub fn arm(&self, deadline: u64) {
         if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
@@ -188,6 +193,11 @@ pub fn sleep_until(deadline: Instant) {
     let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
     hart.timer.arm(first.min(hart.timer.next_tick.load(Ordering::Relaxed)));
     sched::block(sleepers);
+}
+
+/// Calls `look` with each thread that sleeps on a hart, the first to be woken first, with interrupts off and the lock of that list held.
+pub fn for_each_sleeper(hart: &Hart, look: impl FnMut(ThreadRef)) {
+    hart.timer.sleepers.lock().iter().for_each(look);
 }
 
 /// Lets the current thread sleep for at least `duration`.

@@ -268,6 +268,11 @@ pub fn dump_at_the_end() {
     }
 }
 
+/// Says anew whether they are.
+pub fn ask_for_dump(wanted: bool) {
+    ASKED.store(wanted && KEPT, Ordering::Relaxed);
+}
+
 /// Whether that was asked for.
 pub fn is_asked() -> bool {
     KEPT && ASKED.load(Ordering::Relaxed)

@@ -190,6 +190,17 @@ pub fn lookup(address: usize) -> Option<Mapping> {
     view().lookup(VirtualAddress::new(address)?).mapping()
 }
 
+/// What the kernel maps at an address, as it is printed.
+pub fn region_of(address: usize) -> &'static str {
+    match Section::of(address) {
+        _ if STACKS.contains(&address) => "a stack",
+        Some(section) => section.name(),
+        None if is_direct(address) => "memory",
+        None if address >= DEVICES => "a device",
+        None => "nothing of the kernel's",
+    }
+}
+
 /// Builds the kernel's page table, takes over memory, and turns the table on. Refuses a machine with too little memory.
 ///
 /// Called once, by the boot hart before the others start.

@@ -6,6 +6,8 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
+use command_line::{CommandLine, Job};
+
 use crate::environment;
 use crate::image::{self, Profile};
 use crate::qemu::{Boot, Exit, Outcome};
@@ -20,7 +22,7 @@ const WRONG_COMMAND_LINE: u8 = 2;
 
 /// How to boot.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "On a terminal, Ctrl-A X leaves QEMU.
+#[command(after_help = "On a terminal the monitor follows the demo, and Ctrl-A X leaves QEMU.
 
 Examples:
   cargo run                                    the demo, on one hart with 128 MiB
@@ -63,12 +65,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let image = image::build(&environment, &image::Options::new(arguments.profile))?;
+    let interactive = std::io::stdin().is_terminal();
     let boot = Boot {
         machine: arguments.machine.clone(),
         cpu: arguments.cpu.clone(),
         harts: arguments.smp,
         memory: arguments.memory.clone(),
-        append: arguments.append.clone(),
+        append: appended(&arguments.append, interactive),
         icount: arguments.icount,
         extra: arguments.qemu_arg.clone(),
         ..Boot::new(&image.elf)
@@ -78,7 +81,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         // Nobody looks any more: the boot goes on to its verdict all the same.
         let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
     };
-    let interactive = std::io::stdin().is_terminal();
     let outcome = if interactive {
         boot.run_on_terminal(&environment, show)?
     } else {
@@ -88,6 +90,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         })?
     };
     Ok(ExitCode::from(conclude(&outcome, interactive)))
+}
+
+/// The kernel's command line: the user's words. The monitor follows the demo where somebody can type.
+fn appended(words: &str, interactive: bool) -> String {
+    if interactive && CommandLine::parse(words).job == Job::Demo {
+        format!("{words} monitor").trim_start().to_owned()
+    } else {
+        words.to_owned()
+    }
 }
 
 /// The exit code, after saying what it is for where the console did not say so.
@@ -122,6 +133,17 @@ mod tests {
     fn outcome(output: &str, messages: &str, exit: Exit) -> Outcome {
         let (output, messages) = (output.to_owned(), messages.to_owned());
         Outcome { output, messages, exit, duration: Duration::ZERO }
+    }
+
+    #[test]
+    fn the_monitor_follows_the_demo_on_a_terminal_and_nothing_else() {
+        assert_eq!(appended("", true), "monitor");
+        assert_eq!(appended("report=json", true), "report=json monitor");
+        for (words, interactive) in
+            [("", false), ("test", true), ("monitor", true), ("crash=panic", true)]
+        {
+            assert_eq!(appended(words, interactive), words);
+        }
     }
 
     #[test]

@@ -91,20 +91,70 @@ struct Asked {
 /// Kinds that the lock checker makes a crash of; without it they hang, or nothing happens.
 const CHECKED: [&str; 3] = ["deadlock", "relock", "sleepinlock"];
 
+/// Why there is no crash.
+pub enum Refusal<'a> {
+    /// No kind is called so.
+    Unknown(&'a str),
+    /// It needs the lock checker, which is not in this build.
+    NeedsChecker(&'a str),
+    /// It happens while the machine boots, and not later.
+    AtBoot(&'a str),
+    /// No such hart is up.
+    NotUp(CpuNumber),
+}
+
+impl core::fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Refusal::Unknown(name) => {
+                write!(f, "crash={name} is no kind of crash; there are {Names}")
+            }
+            Refusal::NeedsChecker(name) => {
+                write!(f, "crash={name} needs the lock checker, which is not in this build")
+            }
+            Refusal::AtBoot(name) => {
+                write!(f, "crash={name} happens at boot: it must be on the kernel's command line")
+            }
+            Refusal::NotUp(cpu) => write!(f, "CPU {cpu} is not up"),
+        }
+    }
+}
+
+fn find(name: &str) -> Result<&'static Kind, Refusal<'_>> {
+    match kinds().iter().find(|kind| kind.name == name) {
+        Some(kind) => Ok(kind),
+        None if !checker::CHECKS && CHECKED.contains(&name) => Err(Refusal::NeedsChecker(name)),
+        None => Err(Refusal::Unknown(name)),
+    }
+}
+
 /// Keeps the crash that the command line asks for, if any. Refuses what there is not, and lists what there is.
 pub fn ask(line: &CommandLine<'_>) {
     let Job::Crash(asked) = line.job else { return };
-    let name = asked.kind;
-    let Some(kind) = kinds().iter().find(|kind| kind.name == name) else {
-        if !checker::CHECKS && CHECKED.contains(&name) {
-            let why =
-                format_args!("crash={name} needs the lock checker, which is not in this build");
-            exit::fail(Failure::Refused, why)
-        }
-        let why = format_args!("crash={name} is no kind of crash; there are {Names}");
-        exit::fail(Failure::Refused, why)
-    };
+    match find(asked.kind) {
+        Ok(kind) => keep(kind, asked),
+        Err(refusal) => exit::fail(Failure::Refused, format_args!("{refusal}")),
+    }
+}
+
+fn keep(kind: &'static Kind, asked: command_line::Crash<'_>) {
     ASKED.call_once(|| Asked { kind, locked: asked.locked, masked: asked.masked });
+}
+
+/// Crashes now, for somebody who asks a kernel that runs.
+///
+/// # Errors
+/// If there is no such crash; nothing has happened then.
+pub fn now(asked: command_line::Crash<'_>) -> Result<core::convert::Infallible, Refusal<'_>> {
+    let kind = find(asked.kind)?;
+    if kind.place != Place::Thread {
+        return Err(Refusal::AtBoot(asked.kind));
+    }
+    if hart::by_cpu(CpuNumber(asked.cpu)).is_none() {
+        return Err(Refusal::NotUp(CpuNumber(asked.cpu)));
+    }
+    keep(kind, asked);
+    run(asked)
 }
 
 /// Crashes if that is to happen on the stack that this CPU entered on.
@@ -157,7 +207,8 @@ fn crash_here() {
     drop(locked);
 }
 
-struct Names;
+/// The kinds of crash, as they are listed.
+pub struct Names;
 
 impl core::fmt::Display for Names {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

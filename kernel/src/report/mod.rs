@@ -19,6 +19,7 @@ use crate::trap::{Cause, TrapFrame};
 use crate::{boot, exit, interrupts, trace};
 
 use crash::{Crash, What};
+pub use place::Place;
 
 /// Whether the report is also printed for programs.
 static JSON: AtomicBool = AtomicBool::new(false);

@@ -1,12 +1,12 @@
 //! A crash as people read it.
 
-use core::fmt::{self, Write};
+use core::fmt::Write;
 
 use super::crash::{Crash, REGISTERS, What};
 use crate::backtrace::{Folded, Step};
 use crate::console::Unlocked;
 use crate::hart;
-use crate::symbols;
+use crate::symbols::Named;
 use crate::sync::checker;
 use crate::trap::TrapFrame;
 
@@ -96,15 +96,5 @@ fn backtrace(out: &mut Unlocked, steps: impl Iterator<Item = Step>) {
         if repeated > 0 {
             let _ = writeln!(out, "     same frame repeated {repeated} more times");
         }
-    }
-}
-
-/// A code address and the function it lies in.
-struct Named(Step);
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0.address())?;
-        symbols::of(self.0).map_or(Ok(()), |location| write!(f, " {location}"))
     }
 }

@@ -195,6 +195,21 @@ pub fn run(only: Only<'_>) -> ! {
     exit::pass(format_args!(": {tally}"))
 }
 
+/// Every test's name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    tests().iter().map(|test| short(test.name))
+}
+
+/// Runs the tests of a name or a beginning of names, and goes on. Says how many failed; nothing where there is no such test.
+pub fn run_matching(pattern: &str) -> Option<usize> {
+    let is_meant = |test: &SelfTest| command_line::matches(pattern, short(test.name));
+    tests().iter().any(is_meant).then(|| {
+        let tally = run_those(is_meant);
+        println!("{tally}");
+        tally.failed
+    })
+}
+
 /// Runs the quick tests, shows those that do not pass, and says how many failed.
 pub fn run_quick() -> usize {
     let mut tally = Tally::default();

@@ -41,6 +41,8 @@ pub struct CommandLine<'a> {
 pub enum Job<'a> {
     /// Shows the machine and the kernel at work.
     Demo,
+    /// `monitor`: the demo, and then the monitor, for somebody who types.
+    Monitor,
     /// `test`: the self-tests.
     Test(Only<'a>),
     /// `bench`: the benchmarks.
@@ -65,8 +67,11 @@ pub struct Crash<'a> {
 }
 
 impl<'a> Crash<'a> {
-    /// Reads what follows `crash=`; the option that it stopped at if there is none such.
-    fn parse(words: &'a str) -> Result<Self, &'a str> {
+    /// Reads what follows `crash=`.
+    ///
+    /// # Errors
+    /// The option that it stopped at, if there is none such.
+    pub fn parse(words: &'a str) -> Result<Self, &'a str> {
         let (kind, options) = words.split_once(',').unwrap_or((words, ""));
         let mut crash = Crash { kind, cpu: 0, locked: false, masked: false, together: false };
         for option in options.split(',').filter(|option| !option.is_empty()) {
@@ -91,6 +96,11 @@ pub struct Only<'a>(Option<&'a str>);
 impl<'a> Only<'a> {
     /// Admits every name.
     pub const EVERYTHING: Only<'static> = Only(None);
+
+    /// What a list of names and beginnings chooses.
+    pub const fn of(list: &'a str) -> Only<'a> {
+        Only(Some(list))
+    }
 
     /// Whether `name` was chosen.
     pub fn admits(&self, name: &str) -> bool {
@@ -155,6 +165,7 @@ impl<'a> CommandLine<'a> {
             let asked = match word.split_once('=') {
                 None if word == "test" => Job::Test(Only::EVERYTHING),
                 None if word == "bench" => Job::Bench(Only::EVERYTHING),
+                None if word == "monitor" => Job::Monitor,
                 None if word == "trace" => {
                     parsed.trace = true;
                     continue;
@@ -197,7 +208,7 @@ impl<'a> CommandLine<'a> {
         if let Some((word, only)) = only {
             match &mut parsed.job {
                 Job::Test(choice) | Job::Bench(choice) => *choice = only,
-                Job::Demo | Job::Crash(_) => parsed.note(Problem::UselessOnly(word)),
+                Job::Demo | Job::Monitor | Job::Crash(_) => parsed.note(Problem::UselessOnly(word)),
             }
         }
         parsed
@@ -222,6 +233,26 @@ mod tests {
             assert_eq!(parsed.job, Job::Demo);
             assert!(parsed.problems.is_empty());
         }
+    }
+
+    #[test]
+    fn the_monitor_follows_the_demo_and_no_other_job() {
+        let parsed = CommandLine::parse("monitor");
+        assert_eq!(parsed.job, Job::Monitor);
+        assert!(parsed.problems.is_empty());
+        let parsed = CommandLine::parse("test monitor");
+        assert!(matches!(parsed.job, Job::Test(_)));
+        assert_eq!(parsed.problems[..], [Problem::SecondJob("monitor")]);
+        assert_eq!(
+            CommandLine::parse("monitor=1").problems[..],
+            [Problem::UnknownWord("monitor=1")]
+        );
+    }
+
+    #[test]
+    fn a_list_chooses_as_the_word_does() {
+        let Job::Test(only) = CommandLine::parse("test only=a::*,b").job else { panic!() };
+        assert_eq!(Only::of("a::*,b"), only);
     }
 
     #[test]
@@ -315,7 +346,8 @@ mod tests {
 
     #[test]
     fn only_without_names_or_tests_is_reported() {
-        for line in ["test only=", "test only=,", "crash=panic only=a", "only=a"] {
+        for line in ["test only=", "test only=,", "crash=panic only=a", "only=a", "monitor only=a"]
+        {
             assert_eq!(CommandLine::parse(line).problems.len(), 1, "{line}");
         }
     }

@@ -64,6 +64,12 @@ impl<T: Thread> Queue<T> {
         self.length += 1;
     }
 
+    /// All, the first first.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'_, T> {
+        let linked = |thread: &T| Some(link(*thread)).filter(|&next| next != 0).map(T::from_word);
+        core::iter::successors(self.first(), linked)
+    }
+
     /// The first.
     pub fn first(&self) -> Option<T> {
         (self.first != 0).then(|| T::from_word(self.first))
