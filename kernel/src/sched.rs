@@ -225,7 +225,16 @@ impl Kernel for Harts {
         steals.store(steals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    fn passed_over(&self) -> usize {
+        explore::passed_over(hart::of_this_cpu())
+    }
+
+    fn pick(&self, cpus: usize) -> usize {
+        explore::pick(cpus)
+    }
+
     fn interrupt(&self, cpu: usize) {
+        explore::delay(hart::of_this_cpu());
         if let Err(error) = sbi::send_ipi(HARTS[cpu].id()) {
             panic!("the firmware sends no IPI to CPU {cpu}: {error}");
         }

@@ -15,7 +15,7 @@ use crate::hart::{self, Hart};
 use crate::sync::SpinLock;
 use crate::thread::ThreadRef;
 use crate::trace::{self, Which};
-use crate::{interrupts, probe, sbi, sched};
+use crate::{explore, interrupts, probe, sbi, sched};
 
 /// Ticks a second, on every hart that is not idle.
 pub const TICK_HERTZ: u64 = 100;
@@ -28,7 +28,7 @@ static PERIOD: AtomicU64 = AtomicU64::new(0);
 static SSTC: AtomicBool = AtomicBool::new(false);
 
 /// No deadline: the comparator never fires (privileged spec 18.1, SBI 6.1).
-const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;
 
 /// What a hart has for its time. Its own.
 pub struct Part {
@@ -38,6 +38,8 @@ pub struct Part {
     pub ticks: AtomicUsize,
     /// How often the hart woke from idling.
     pub wakeups: AtomicUsize,
+    /// While schedules are explored: when the current thread is taken off.
+    slice_end: AtomicU64,
     /// What the comparator is set to.
     armed: AtomicU64,
     /// Threads that sleep, the first to be woken first.
@@ -51,6 +53,7 @@ impl Part {
             next_tick: AtomicU64::new(NEVER),
             ticks: AtomicUsize::new(0),
             wakeups: AtomicUsize::new(0),
+            slice_end: AtomicU64::new(NEVER),
             armed: AtomicU64::new(NEVER),
             sleepers: SpinLock::new("sleepers", Queue::new()),
         }
@@ -64,6 +67,15 @@ impl Part {
     /// What the comparator is set to; nothing where it never fires.
     pub fn armed(&self) -> Option<Instant> {
         Some(self.armed.load(Ordering::Relaxed)).filter(|&at| at != NEVER).map(Instant)
+    }
+
+    /// Sets the comparator of this hart for what comes first: the next tick, the first sleeper at `first`, the end of a slice.
+    fn arm_for(&self, first: u64) {
+        let mut next = first.min(self.next_tick.load(Ordering::Relaxed));
+        if explore::EXPLORES {
+            next = next.min(self.slice_end.load(Ordering::Relaxed));
+        }
+        self.arm(next);
     }
 
     /// Sets the comparator of this hart. Fires at once if the deadline is past.
@@ -145,7 +157,8 @@ fn next_on_grid(now: u64) -> u64 {
     (now / period + 1).saturating_mul(period)
 }
 
-/// Takes a timer interrupt: wakes who is due, counts the tick, and sets the comparator again. Says whether a tick was due.
+/// Takes a timer interrupt: wakes who is due, counts the tick, and sets the comparator again. Says whether the current thread is to be
+/// taken off: a tick was due, or its slice is over.
 pub fn handle(hart: &Hart) -> bool {
     let _taken = trace::interrupt(Which::Timer);
     let part = &hart.timer;
@@ -153,16 +166,36 @@ pub fn handle(hart: &Hart) -> bool {
     // It has fired: whatever it is set to next must be written, or it stays pending.
     part.armed.store(now, Ordering::Relaxed);
     let first = wake_sleepers(part, now);
-    let mut next = part.next_tick.load(Ordering::Relaxed);
-    let is_due = now >= next;
+    let is_due = now >= part.next_tick.load(Ordering::Relaxed);
     if is_due {
         part.ticks.store(part.ticks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // A late hart takes one tick and goes on with the grid: no storm, no drift.
-        next = next_on_grid(now);
-        part.next_tick.store(next, Ordering::Relaxed);
+        part.next_tick.store(next_on_grid(now), Ordering::Relaxed);
     }
-    part.arm(next.min(first));
-    is_due
+    let slice_is_over = explore::EXPLORES && end_slice(hart, now);
+    part.arm_for(first);
+    is_due || slice_is_over
+}
+
+/// What is explored at a timer interrupt: whether the slice of the current thread is over, and then how long the next one is.
+fn end_slice(hart: &Hart, now: u64) -> bool {
+    explore::watch(now);
+    let slice_end = &hart.timer.slice_end;
+    let is_over = now >= slice_end.load(Ordering::Relaxed);
+    if is_over {
+        explore::slice_is_over();
+        slice_end.store(explore::slice_end(hart, now), Ordering::Relaxed);
+    }
+    is_over
+}
+
+/// Begins with slices on this hart, which are explored from now on.
+pub fn begin_slice() {
+    let masked = interrupts::mask();
+    let hart = masked.hart();
+    let part = &hart.timer;
+    part.slice_end.store(explore::slice_end(hart, time::read64()), Ordering::Relaxed);
+    part.arm(part.armed.load(Ordering::Relaxed).min(part.slice_end.load(Ordering::Relaxed)));
 }
 
 /// Wakes the sleepers that are due. Gives the deadline of the first that is not.
@@ -191,7 +224,7 @@ pub fn sleep_until(deadline: Instant) {
     let mut sleepers = hart.timer.sleepers.lock_masked(masked);
     sleepers.insert_before(current, |other| other.wake_at.load(Ordering::Relaxed) > deadline.0);
     let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    hart.timer.arm(first.min(hart.timer.next_tick.load(Ordering::Relaxed)));
+    hart.timer.arm_for(first);
     sched::block(sleepers);
 }
 
@@ -217,17 +250,22 @@ pub fn before_idling() {
     let part = &hart::of_this_cpu().timer;
     let sleepers = part.sleepers.lock();
     let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    part.arm(first);
+    part.arm(first.min(explore::deadline()));
 }
 
 /// Begins with ticks again, on the same grid. Interrupts are off.
 pub fn after_idling() {
-    let part = &hart::of_this_cpu().timer;
+    let hart = hart::of_this_cpu();
+    let part = &hart.timer;
     part.wakeups.store(part.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let sleepers = part.sleepers.lock();
     let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);
-    part.arm(first.min(part.next_tick.load(Ordering::Relaxed)));
+    let now = time::read64();
+    part.next_tick.store(next_on_grid(now), Ordering::Relaxed);
+    if explore::EXPLORES {
+        part.slice_end.store(explore::slice_end(hart, now), Ordering::Relaxed);
+    }
+    part.arm_for(first);
 }
 
 /// Writes `stimecmp` (privileged spec 18.1); an extension that `start` has found.

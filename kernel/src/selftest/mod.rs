@@ -22,6 +22,8 @@ mod traps;
 mod tree;
 
 use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
 
 use arrayvec::{ArrayString, ArrayVec};
 use command_line::Only;
@@ -29,9 +31,9 @@ use command_line::Only;
 use crate::console::{print, println};
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
-use crate::image;
 use crate::sync::SpinLock;
 use crate::thread::{self, JoinHandle, SpawnError};
+use crate::{console, explore, image, report, timer};
 
 use accounting::Account;
 
@@ -135,7 +137,7 @@ pub struct SelfTest {
 }
 
 /// Registers a test: `self_test!(claim N, harts N, quick, name)`; without `harts` one is enough, and `quick` means that the demo
-/// runs it too. The host reads the same line from the image's `.manifest`.
+/// runs it too. An `ordered` test demands an order or a time of threads, so no other schedules are explored with it. The host reads the same line from the image's `.manifest`.
 macro_rules! self_test {
     (claim $claim:literal, $name:ident) => {
         $crate::selftest::self_test!(@ $claim, 1, false, false, "-", $name);
@@ -148,6 +150,12 @@ macro_rules! self_test {
     };
     (claim $claim:literal, icount, $name:ident) => {
         $crate::selftest::self_test!(@ $claim, 1, false, true, "icount", $name);
+    };
+    (claim $claim:literal, ordered, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, false, "ordered", $name);
+    };
+    (claim $claim:literal, harts $harts:literal, ordered, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, "ordered", $name);
     };
     (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $flags:literal, $name:ident) => {
         const _: () = {
@@ -179,8 +187,8 @@ fn short(name: &'static str) -> &'static str {
     name.strip_prefix("kernel::selftest::").unwrap_or(name)
 }
 
-/// Runs the chosen tests and ends the run.
-pub fn run(only: Only<'_>) -> ! {
+/// Names that no test has, said and counted.
+fn unknown(only: Only<'_>) -> usize {
     let mut unknown = 0;
     for pattern in only.patterns().into_iter().flatten() {
         if !tests().iter().any(|test| command_line::matches(pattern, short(test.name))) {
@@ -188,11 +196,70 @@ pub fn run(only: Only<'_>) -> ! {
             unknown += 1;
         }
     }
+    unknown
+}
+
+/// Runs the chosen tests and ends the run.
+pub fn run(only: Only<'_>) -> ! {
+    let unknown = unknown(only);
     let tally = run_those(|test| only.admits(short(test.name)));
     if tally.failed > 0 || unknown > 0 {
         exit::fail(Failure::Test, format_args!("{tally}"))
     }
     exit::pass(format_args!(": {tally}"))
+}
+
+/// Runs the chosen tests once for each seed, and ends the run, with the first that fails or with the last. Shows `places` at the end.
+pub fn explore(only: Only<'_>, seeds: Range<u64>, places: bool) -> ! {
+    if !explore::EXPLORES {
+        exit::fail(Failure::Refused, format_args!("this build explores no schedules"))
+    }
+    if places {
+        explore::count_visits();
+    }
+    let unknown = unknown(only);
+    let mut tally = Tally::default();
+    'seeds: for seed in seeds {
+        for test in tests().iter().filter(|test| only.admits(short(test.name))) {
+            let outcome = run_with(test, seed);
+            print!("test {}@{seed} ... ", short(test.name));
+            match &outcome {
+                Ok(()) => println!("ok"),
+                Err(ended) => println!("{ended}"),
+            }
+            tally.count(&outcome);
+            if tally.failed > 0 {
+                break 'seeds;
+            }
+        }
+    }
+    if places {
+        explore::print_visits();
+    }
+    if unknown > 0 || tally.failed > 0 {
+        exit::fail(Failure::Test, format_args!("{tally}"))
+    }
+    exit::pass(format_args!(": {tally}"))
+}
+
+/// Runs a test with a seed. If it fails, says how many switches that forced, and what happened last.
+fn run_with(test: &SelfTest, seed: u64) -> Outcome {
+    // What was printed goes out with interrupts, and the clock may be anywhere between two ticks: the test begins in a silence, at a tick.
+    while console::unsent() > 0 {
+        timer::sleep(Duration::from_millis(1));
+    }
+    run_as(test, |run| {
+        timer::sleep_until(hart::of_this_cpu().timer.next_tick());
+        explore::begin(seed);
+        let outcome = run();
+        let explored = explore::end();
+        if let Err(Ended::Failed(_)) = outcome {
+            let events = report::newest_events();
+            explored.inspect(|explored| println!("{explored}"));
+            print!("{events}");
+        }
+        outcome
+    })
 }
 
 /// Every test's name.
@@ -275,6 +342,11 @@ fn run_those(chosen: impl Fn(&SelfTest) -> bool) -> Tally {
 }
 
 fn run_one(test: &SelfTest) -> Outcome {
+    run_as(test, |run| run())
+}
+
+/// Runs a test by `how`, if it can run here, and has it leave the machine as it was.
+fn run_as(test: &SelfTest, how: impl FnOnce(fn() -> Outcome) -> Outcome) -> Outcome {
     if hart::all().count() < test.harts {
         return Err(Ended::Skipped("too few harts are up"));
     }
@@ -282,7 +354,7 @@ fn run_one(test: &SelfTest) -> Outcome {
         return Err(Ended::Skipped("time does not go with the instructions here"));
     }
     let before = Account::take();
-    (test.run)()?;
+    how(test.run)?;
     before.settle()
 }
 
