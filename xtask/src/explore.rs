@@ -29,6 +29,9 @@ use crate::verdict::{TestResult, Verdict};
 /// Seeds that one boot tries.
 const SEEDS_A_BOOT: u64 = 20;
 
+/// Failures of a test that are shown in full.
+const SHOWN_OF_A_TEST: usize = 3;
+
 /// Which schedules to try.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
@@ -141,7 +144,7 @@ fn select<'a>(manifest: &'a Manifest, arguments: &Arguments) -> anyhow::Result<V
     let lane = arguments.lane;
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let can = |test: &&Test| {
-        lane.fits(&test.entry) && !test.entry.flags.ordered && !test.entry.flags.icount
+        lane.fits(&test.entry) && !test.entry.flags.unexplored && !test.entry.flags.icount
     };
     let mut tests: Vec<&Test> =
         manifest.tests.iter().filter(can).filter(|test| test.name.contains(filter)).collect();
@@ -413,9 +416,15 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = (None, 0);
         for Failure { test, seed, why, again, log, .. } in self.failures.values() {
-            writeln!(formatter, "{test}, seed {seed} {BAD}failed{BAD:#}: {why}")?;
-            writeln!(formatter, "  again   {again}\n  log     {}", log.display())?;
+            shown = if shown.0 == Some(test) { (shown.0, shown.1 + 1) } else { (Some(test), 1) };
+            if shown.1 <= SHOWN_OF_A_TEST {
+                writeln!(formatter, "{test}, seed {seed} {BAD}failed{BAD:#}: {why}")?;
+                writeln!(formatter, "  again   {again}\n  log     {}", log.display())?;
+            } else {
+                writeln!(formatter, "{test}, seed {seed} {BAD}failed{BAD:#}, too")?;
+            }
         }
         let Summary { runs, failures, hangs, rate_upper_95, .. } = self.summary();
         let style = if failures == 0 { GOOD } else { BAD };

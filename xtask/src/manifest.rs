@@ -91,8 +91,8 @@ pub struct Flags {
     pub quick: bool,
     /// `icount`: it counts instructions, so only the deterministic lane can run it.
     pub icount: bool,
-    /// `ordered`: it demands an order or a time of threads, so other schedules are not tried with it.
-    pub ordered: bool,
+    /// `unexplored`: other schedules are not tried with it: it demands one, or can run only once in a boot.
+    pub unexplored: bool,
     /// `hang`: the boot must never end. It says its sentence and goes on for ever; the host then stops it, and its
     /// diagnosis from outside must show the frames.
     pub hang: bool,
@@ -302,7 +302,7 @@ impl FromStr for Flags {
             match word {
                 "quick" => flags.quick = true,
                 "icount" => flags.icount = true,
-                "ordered" => flags.ordered = true,
+                "unexplored" => flags.unexplored = true,
                 "hang" => flags.hang = true,
                 "fixed" => flags.fixed = true,
                 "cut" => flags.cut = true,

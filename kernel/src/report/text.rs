@@ -22,7 +22,7 @@ const WAITING_LINES: usize = 12;
 /// Frames between where a thread left its hart and what it waits in.
 const SCHEDULER_FRAMES: usize = 1;
 /// Events of each hart that are looked at, and events that are shown.
-const EVENTS_OF_A_HART: usize = 12;
+const EVENTS_OF_A_HART: usize = 8;
 const EVENT_LINES: usize = 16;
 
 /// Writes the report.

@@ -137,7 +137,8 @@ pub struct SelfTest {
 }
 
 /// Registers a test: `self_test!(claim N, harts N, quick, name)`; without `harts` one is enough, and `quick` means that the demo
-/// runs it too. An `ordered` test demands an order or a time of threads, so no other schedules are explored with it. The host reads the same line from the image's `.manifest`.
+/// runs it too. Other schedules are
+/// not explored with an `unexplored` test: it demands one, or can run only once in a boot. The host reads the same line from the image's `.manifest`.
 macro_rules! self_test {
     (claim $claim:literal, $name:ident) => {
         $crate::selftest::self_test!(@ $claim, 1, false, false, "-", $name);
@@ -151,11 +152,11 @@ macro_rules! self_test {
     (claim $claim:literal, icount, $name:ident) => {
         $crate::selftest::self_test!(@ $claim, 1, false, true, "icount", $name);
     };
-    (claim $claim:literal, ordered, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, false, "ordered", $name);
+    (claim $claim:literal, unexplored, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, false, "unexplored", $name);
     };
-    (claim $claim:literal, harts $harts:literal, ordered, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, $harts, false, false, "ordered", $name);
+    (claim $claim:literal, harts $harts:literal, unexplored, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, "unexplored", $name);
     };
     (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $flags:literal, $name:ident) => {
         const _: () = {
@@ -248,18 +249,18 @@ fn run_with(test: &SelfTest, seed: u64) -> Outcome {
     while console::unsent() > 0 {
         timer::sleep(Duration::from_millis(1));
     }
-    run_as(test, |run| {
+    let mut explored = None;
+    let outcome = run_as(test, |run| {
         timer::sleep_until(hart::of_this_cpu().timer.next_tick());
         explore::begin(seed);
         let outcome = run();
-        let explored = explore::end();
-        if let Err(Ended::Failed(_)) = outcome {
-            let events = report::newest_events();
-            explored.inspect(|explored| println!("{explored}"));
-            print!("{events}");
-        }
+        explored = explore::end();
         outcome
-    })
+    });
+    if let (Err(Ended::Failed(_)), Some(explored)) = (&outcome, explored) {
+        print!("{explored}\n{}", report::newest_events());
+    }
+    outcome
 }
 
 /// Every test's name.

@@ -157,7 +157,7 @@ fn each_of_n_threads_runs_within_n_ticks() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 50, threads_that_yield_take_turns);
+self_test!(claim 50, unexplored, threads_that_yield_take_turns);
 fn threads_that_yield_take_turns() -> Outcome {
     const THREADS: usize = 3;
     const ROUNDS: usize = 30;
@@ -480,7 +480,7 @@ fn joins_across_harts_lose_no_wakeup() -> Outcome {
 }
 
 #[cfg(feature = "checked")]
-self_test!(claim 89, a_seed_takes_threads_off_their_hart);
+self_test!(claim 89, unexplored, a_seed_takes_threads_off_their_hart);
 #[cfg(feature = "checked")]
 fn a_seed_takes_threads_off_their_hart() -> Outcome {
     use crate::explore;
@@ -504,7 +504,7 @@ fn a_seed_takes_threads_off_their_hart() -> Outcome {
         Ok::<usize, Ended>(switches)
     };
     let without = switches(0)?;
-    let with = switches(11)?;
+    let with = switches(12)?;
     explore::explore(before);
     ensure!(without < TURNS / 10, "{without} switches without a seed");
     ensure!(with > TURNS / 4, "{with} switches with one");
