@@ -167,9 +167,11 @@ fn perhaps_yield(point: Point) {
     let is_free = hart.masks() == 0
         && current != hart.scheduling.idle()
         && !current.gives_up.load(Ordering::Relaxed);
-    let drawn = if is_free { draw(hart) } else { None };
     let mut gives_up = false;
-    if let Some(drawn) = drawn {
+    if is_free && !hart.scheduling.has_ready() {
+        // Nobody to give way to: others come to be earlier, by comparison.
+        delay(hart);
+    } else if is_free && let Some(drawn) = draw(hart) {
         // Some seeds give up at nearly every point, others hardly ever.
         let one_in = 2 << (2 * (SEED.load(Ordering::Relaxed) % 4));
         gives_up = drawn.is_multiple_of(one_in);
@@ -218,12 +220,13 @@ pub fn pick(harts: usize) -> usize {
     (harts.rotate_right(turned).trailing_zeros() as usize + turned as usize) % 64
 }
 
-/// Holds up an interrupt for another hart. Interrupts are masked.
+/// Holds up this hart, if others run: what it does next, such as to interrupt one of them, comes late. Interrupts are masked.
 pub fn delay(hart: &Hart) {
-    if let Some(drawn) = draw(hart)
+    if hart::count() > 1
+        && let Some(drawn) = draw(hart)
         && drawn.is_multiple_of(4)
     {
-        (0..1 << (drawn >> 8 & 0xf)).for_each(|_: u32| core::hint::spin_loop());
+        (0..1 << (drawn >> 8 & 7)).for_each(|_: u32| core::hint::spin_loop());
     }
 }
 

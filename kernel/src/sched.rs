@@ -66,6 +66,11 @@ impl Part {
         of_pointer(&self.current)
     }
 
+    /// Whether another thread waits here to run. Takes the lock of the queue.
+    pub fn has_ready(&self) -> bool {
+        !self.queue.lock().is_empty()
+    }
+
     /// The thread that runs here when there is no other.
     pub fn idle(&'static self) -> ThreadRef {
         ThreadRef::of_static(&self.idle)
@@ -243,6 +248,7 @@ impl Kernel for Harts {
     fn wait_for_interrupt(&self) {
         trace::record(Event::Idle);
         timer::before_idling();
+        explore::delay(hart::of_this_cpu());
         interrupts::while_waiting(riscv::asm::wfi);
         timer::after_idling();
     }

@@ -177,6 +177,8 @@ impl fmt::Display for Thread {
 impl ThreadRef {
     /// For how long it has run so far, in ticks of the timebase. Of a thread that runs elsewhere, as far as can be seen now.
     pub fn run_time(self) -> u64 {
+        // A switch in between would move time from the second place to the first, which was read already.
+        let _masked = interrupts::mask();
         self.counts.run_time.load(Ordering::Relaxed) + sched::running_for(self)
     }
 

@@ -66,7 +66,10 @@ pub struct Case {
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
     let (fit, unfit): (Vec<_>, Vec<_>) =
         manifest.tests.iter().partition(|test| lane.fits(&test.entry));
-    let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
+    let names = |tests: &[&Test]| {
+        let of_the_suite = tests.iter().filter(|test| !test.entry.flags.example);
+        of_the_suite.map(|test| test.name.clone()).collect()
+    };
     let suite = (!fit.is_empty())
         .then(|| Subject::Suite { names: names(&fit), all_but: Some(names(&unfit)) });
     let tests = fit

@@ -10,6 +10,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anstream::{print, println};
 
@@ -21,6 +22,7 @@ use crate::lanes::Lane;
 use crate::manifest::{Manifest, Test};
 use crate::pool;
 use crate::progress::Progress;
+use crate::qemu::Boot;
 use crate::statistics::{Summary, rate_upper};
 use crate::style::{BAD, GOOD};
 use crate::test::image_with_manifest;
@@ -93,7 +95,12 @@ fn parse_lane(name: &str) -> Result<&'static Lane, String> {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let (image, manifest) = image_with_manifest(&environment, Profile::Checked)?;
-    let explorer = Explorer { environment: &environment, image: &image, lane: arguments.lane };
+    let explorer = Explorer {
+        environment: &environment,
+        image: &image,
+        lane: arguments.lane,
+        timeout: Boot::TIMEOUT,
+    };
     let tests = select(&manifest, arguments)?;
     if let Some(seed) = arguments.replay {
         return replay(&explorer, &tests, seed.get());
@@ -144,7 +151,10 @@ fn select<'a>(manifest: &'a Manifest, arguments: &Arguments) -> anyhow::Result<V
     let lane = arguments.lane;
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let can = |test: &&Test| {
-        lane.fits(&test.entry) && !test.entry.flags.unexplored && !test.entry.flags.icount
+        let flags = &test.entry.flags;
+        // What is wrong on purpose is explored when it is meant.
+        let is_meant = !flags.example || filter.contains("example");
+        lane.fits(&test.entry) && !flags.unexplored && !flags.icount && is_meant
     };
     let mut tests: Vec<&Test> =
         manifest.tests.iter().filter(can).filter(|test| test.name.contains(filter)).collect();
@@ -184,6 +194,8 @@ pub struct Explorer<'a> {
     pub image: &'a Image,
     /// Where.
     pub lane: &'static Lane,
+    /// After how long without an end a boot counts as hung.
+    pub timeout: Duration,
 }
 
 /// What became of a row of seeds.
@@ -235,7 +247,8 @@ impl Explorer<'_> {
             more: more.to_owned(),
         };
         let case = Case { lane: self.lane, profile: Profile::Checked, subject };
-        Ok(case.run(self.environment, self.image)?)
+        let boot = Boot { timeout: self.timeout, ..case.boot(&self.image.elf) };
+        Ok(case.run_boot(self.environment, boot)?)
     }
 
     /// The first of these seeds that fails in one boot, and how.

@@ -4,6 +4,7 @@ mod accounting;
 mod boot;
 #[cfg(feature = "checked")]
 mod checker;
+mod examples;
 mod frames;
 mod harts;
 mod heap;
@@ -133,32 +134,38 @@ pub struct SelfTest {
     quick: bool,
     /// Whether it only means something where the clock goes with the instructions.
     icount: bool,
+    /// Whether it is wrong on purpose, and runs only when it is named.
+    example: bool,
     run: fn() -> Outcome,
 }
 
 /// Registers a test: `self_test!(claim N, harts N, quick, name)`; without `harts` one is enough, and `quick` means that the demo
 /// runs it too. Other schedules are
-/// not explored with an `unexplored` test: it demands one, or can run only once in a boot. The host reads the same line from the image's `.manifest`.
+/// not explored with an `unexplored` test: it demands one, or can run only once in a boot. An `example` is wrong on purpose, and runs
+/// only when it is named. The host reads the same line from the image's `.manifest`.
 macro_rules! self_test {
     (claim $claim:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, false, false, "-", $name);
     };
     (claim $claim:literal, quick, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, true, false, "quick", $name);
+        $crate::selftest::self_test!(@ $claim, 1, true, false, false, "quick", $name);
     };
     (claim $claim:literal, harts $harts:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, $harts, false, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, false, "-", $name);
     };
     (claim $claim:literal, icount, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, true, "icount", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, true, false, "icount", $name);
     };
     (claim $claim:literal, unexplored, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, false, "unexplored", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, false, false, "unexplored", $name);
     };
     (claim $claim:literal, harts $harts:literal, unexplored, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, $harts, false, false, "unexplored", $name);
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, false, "unexplored", $name);
     };
-    (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $flags:literal, $name:ident) => {
+    (claim $claim:literal, example, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, false, true, "example", $name);
+    };
+    (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $example:literal, $flags:literal, $name:ident) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".self_tests")]
@@ -167,6 +174,7 @@ macro_rules! self_test {
                 harts: $harts,
                 quick: $quick,
                 icount: $icount,
+                example: $example,
                 run: $name,
             };
             $crate::crash::manifest_line!(
@@ -181,6 +189,15 @@ pub(crate) use {ensure, ensure_eq, self_test};
 
 fn tests() -> &'static [SelfTest] {
     image::gathered!(SelfTest, __self_tests_start, __self_tests_end)
+}
+
+impl SelfTest {
+    /// Whether it is among those that were asked for.
+    fn is_chosen(&self, only: Only<'_>) -> bool {
+        let name = short(self.name);
+        let is_named = || only.patterns().is_some_and(|mut patterns| patterns.any(|it| it == name));
+        only.admits(name) && (!self.example || is_named())
+    }
 }
 
 /// What everybody calls a test: its path below `selftest`.
@@ -203,7 +220,7 @@ fn unknown(only: Only<'_>) -> usize {
 /// Runs the chosen tests and ends the run.
 pub fn run(only: Only<'_>) -> ! {
     let unknown = unknown(only);
-    let tally = run_those(|test| only.admits(short(test.name)));
+    let tally = run_those(|test| test.is_chosen(only));
     if tally.failed > 0 || unknown > 0 {
         exit::fail(Failure::Test, format_args!("{tally}"))
     }
@@ -221,7 +238,7 @@ pub fn explore(only: Only<'_>, seeds: Range<u64>, places: bool) -> ! {
     let unknown = unknown(only);
     let mut tally = Tally::default();
     'seeds: for seed in seeds {
-        for test in tests().iter().filter(|test| only.admits(short(test.name))) {
+        for test in tests().iter().filter(|test| test.is_chosen(only)) {
             let outcome = run_with(test, seed);
             print!("test {}@{seed} ... ", short(test.name));
             match &outcome {
