@@ -161,6 +161,11 @@ pub fn route(source: u16, cpu: CpuNumber) -> Result<(), Error> {
     Ok(())
 }
 
+/// The controller's sources; none without one.
+pub fn sources() -> impl Iterator<Item = u16> {
+    1..=CONTROLLER.get().map_or(0, |controller| controller.sources)
+}
+
 /// How often `source` has interrupted.
 pub fn count(source: u16) -> u32 {
     COUNTS.get(usize::from(source)).map_or(0, |count| count.load(Ordering::Relaxed))

@@ -5,10 +5,15 @@
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use command_line::{CommandLine, Job};
 
 use crate::environment;
+use crate::firmware::Fold;
 use crate::image::{self, Profile};
 use crate::qemu::{Boot, Exit, Outcome};
 use crate::style;
@@ -16,6 +21,9 @@ use crate::verdict::{Expectation, Verdict, judge};
 
 /// What QEMU prints when the user leaves it with Ctrl-A X.
 const LEFT: &str = "QEMU: Terminated";
+
+/// How long the kernel's first line is waited for before the firmware's banner is shown: a firmware that hangs is to be seen.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The exit code of a command line that QEMU does not take.
 const WRONG_COMMAND_LINE: u8 = 2;
@@ -52,6 +60,9 @@ pub struct Arguments {
     /// Which build of the kernel
     #[arg(long, value_enum, default_value_t = Profile::Checked)]
     pub profile: Profile,
+    /// Show the firmware's banner too
+    #[arg(long)]
+    pub firmware: bool,
     /// One more argument for QEMU; may be given again
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_arg: Vec<String>,
@@ -76,19 +87,33 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         extra: arguments.qemu_arg.clone(),
         ..Boot::new(&image.elf)
     };
-    let show = |piece: &[u8]| {
+    let fold = Mutex::new(Fold::new(!arguments.firmware));
+    // Held while it is shown: the order stays.
+    let show = |what: &dyn Fn(&mut Fold) -> Vec<u8>| {
+        let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stdout = std::io::stdout().lock();
         // Nobody looks any more: the boot goes on to its verdict all the same.
-        let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
+        let _ = stdout.write_all(&what(&mut fold)).and_then(|()| stdout.flush());
     };
-    let outcome = if interactive {
-        boot.run_on_terminal(&environment, show)?
-    } else {
-        boot.run_watched(&environment, |piece| {
-            show(piece);
-            ControlFlow::Continue(())
-        })?
-    };
+    let outcome = thread::scope(|scope| {
+        let (ended, end) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                show(&Fold::open);
+            }
+        });
+        let outcome = if interactive {
+            boot.run_on_terminal(&environment, |piece| show(&|fold| fold.pass(piece)))
+        } else {
+            boot.run_watched(&environment, |piece| {
+                show(&|fold| fold.pass(piece));
+                ControlFlow::Continue(())
+            })
+        };
+        drop(ended);
+        outcome
+    })?;
+    show(&Fold::open);
     Ok(ExitCode::from(conclude(&outcome, interactive)))
 }
 

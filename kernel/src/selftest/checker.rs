@@ -3,13 +3,15 @@
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 use core::panic::Location;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Cut, Outcome, ensure, ensure_eq, self_test};
-use crate::interrupts;
+use super::{Cut, Outcome, ensure, ensure_eq, self_test, spawned};
+use crate::hart::CpuNumber;
 use crate::sync::SpinLock;
 use crate::sync::checker;
 use crate::sync::order::{Act, Class, Holding, Lock, Order, ROOM, Violation};
+use crate::timer::Instant;
+use crate::{interrupts, sched, thread};
 
 /// What these tests make known. Each uses names of its own.
 static ORDER: Order = Order::new();
@@ -17,7 +19,7 @@ static ORDER: Order = Order::new();
 /// A lock taken in the caller's line.
 #[track_caller]
 fn lock(name: &'static str, address: usize) -> Lock {
-    Lock { address, class: ORDER.class(name), name, site: Some(Location::caller()) }
+    Lock { address, class: ORDER.class(name), name, site: Some(Location::caller()), since: 0 }
 }
 
 /// The line that took it.
@@ -45,9 +47,9 @@ impl Write for Short<'_> {
 }
 
 /// The violation that a rule gave, which must have been broken.
-fn broken(rule: Result<(), Violation>) -> Result<Violation, super::Ended> {
+fn broken<T>(rule: Result<T, Violation>) -> Result<Violation, super::Ended> {
     match rule {
-        Ok(()) => {
+        Ok(_) => {
             ensure!(false, "the rule is not broken");
             unreachable!("that ended the test");
         }
@@ -220,7 +222,9 @@ fn interrupts_that_are_on_while_a_lock_is_held_are_noticed() -> Outcome {
     let open = lock("open", 1);
     ensure!(holding.add(open).is_ok());
     let line = line(open);
-    for violation in [holding.remove(&ORDER, 1, "open", true), holding.interrupted(&ORDER)] {
+    for violation in
+        [holding.remove(&ORDER, 1, "open", true).map(drop), holding.interrupted(&ORDER)]
+    {
         let violation = broken(violation)?;
         says(
             &violation,
@@ -300,5 +304,60 @@ fn a_held_lock_is_listed_with_its_name_hart_and_line() -> Outcome {
     };
     ensure!(cpu == here, "it is listed for CPU {cpu}, not {here}");
     ensure_eq!((site.file(), site.line()), (file!(), line));
+    Ok(())
+}
+
+/// Spins for so many ticks of the timebase.
+fn spin_for(ticks: u64) {
+    let begun = Instant::now().0;
+    while Instant::now().0 - begun < ticks {
+        core::hint::spin_loop();
+    }
+}
+
+self_test!(claim 98, the_longest_hold_of_a_lock_is_known_with_its_line);
+fn the_longest_hold_of_a_lock_is_known_with_its_line() -> Outcome {
+    static HELD: [SpinLock<()>; 2] = [const { SpinLock::new("held for long", ()) }; 2];
+    let longest = || checker::longest().find(|hold| hold.name == "held for long");
+    let before = longest().map_or(0, |hold| hold.ticks);
+    // The longest is the one in the middle, of either lock. Another round of this test must beat the last.
+    let ticks = before + 2_000;
+    let held = HELD[0].lock();
+    spin_for(ticks / 2);
+    drop(held);
+    let held = HELD[1].lock();
+    let line = line!() - 1;
+    spin_for(ticks);
+    drop(held);
+    drop(HELD[0].lock());
+    let found = longest().map(|hold| (hold.site.line(), hold.ticks >= ticks));
+    ensure_eq!(found, Some((line, true)));
+    Ok(())
+}
+
+self_test!(claim 98, harts 2, who_waits_for_a_lock_is_known_with_its_line);
+fn who_waits_for_a_lock_is_known_with_its_line() -> Outcome {
+    static WANTED: SpinLock<()> = SpinLock::new("waited for", ());
+    let waiting = || checker::waiting().find(|waiting| waiting.name == "waited for");
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    IS_HELD.store(false, Ordering::Relaxed);
+    let waiter = spawned(thread::spawn_on(CpuNumber(1), "waits", || {
+        while !IS_HELD.load(Ordering::Relaxed) {
+            sched::yield_now();
+        }
+        drop(WANTED.lock());
+    }))?;
+    let line = line!() - 2;
+    let held = WANTED.lock();
+    IS_HELD.store(true, Ordering::Relaxed);
+    let begun = Instant::now().0;
+    let mut found = None;
+    while found.is_none() && Instant::now().0 - begun < 300_000_000 {
+        found = waiting().map(|waiting| (waiting.cpu, waiting.site.line()));
+    }
+    drop(held);
+    waiter.join();
+    ensure_eq!(found, Some((CpuNumber(1), line)));
+    ensure!(waiting().is_none(), "it waits still");
     Ok(())
 }
