@@ -114,7 +114,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         outcome
     })?;
     show(&Fold::open);
-    Ok(ExitCode::from(conclude(&outcome, interactive)))
+    let at_the_monitor = interactive && CommandLine::parse(&boot.append).job == Job::Monitor;
+    let expected = if at_the_monitor { Expectation::Session } else { Expectation::Demo };
+    Ok(ExitCode::from(conclude(&outcome, interactive, &expected)))
 }
 
 /// The kernel's command line: the user's words. The monitor follows the demo where somebody can type.
@@ -127,7 +129,7 @@ fn appended(words: &str, interactive: bool) -> String {
 }
 
 /// The exit code, after saying what it is for where the console did not say so.
-fn conclude(outcome: &Outcome, interactive: bool) -> u8 {
+fn conclude(outcome: &Outcome, interactive: bool, expected: &Expectation) -> u8 {
     let complaint = outcome.messages.trim_end();
     if !complaint.is_empty() {
         anstream::eprintln!("{complaint}");
@@ -141,7 +143,7 @@ fn conclude(outcome: &Outcome, interactive: bool) -> u8 {
     if let Exit::TimedOut { diagnosis } = &outcome.exit {
         anstream::eprintln!("{diagnosis}");
     }
-    let verdict = judge(outcome, &Expectation::Demo).verdict;
+    let verdict = judge(outcome, expected).verdict;
     if matches!(verdict, Verdict::Wrong(_) | Verdict::Hung) {
         let bad = style::BAD;
         anstream::eprintln!("{bad}{verdict}{bad:#}");
@@ -179,7 +181,7 @@ mod tests {
             ("verdict: refused: too little memory\n", 5, 5),
         ] {
             assert_eq!(
-                conclude(&outcome(verdict, "", Exit::Code(code)), false),
+                conclude(&outcome(verdict, "", Exit::Code(code)), false, &Expectation::Demo),
                 expected,
                 "{verdict}"
             );
@@ -192,7 +194,7 @@ mod tests {
             [("hello\n", 0), ("verdict: pass\n", 3), ("verdict: crash: a page fault\n", 0), ("", 0)]
         {
             assert_eq!(
-                conclude(&outcome(said, "", Exit::Code(code)), false),
+                conclude(&outcome(said, "", Exit::Code(code)), false, &Expectation::Demo),
                 1,
                 "{said:?} and {code}"
             );
@@ -202,15 +204,15 @@ mod tests {
     #[test]
     fn leaving_is_no_failure_on_a_terminal_only() {
         let left = outcome("> \nQEMU: Terminated\n\r", "", Exit::Code(0));
-        assert_eq!(conclude(&left, true), 0);
-        assert_eq!(conclude(&left, false), 1);
+        assert_eq!(conclude(&left, true, &Expectation::Session), 0);
+        assert_eq!(conclude(&left, false, &Expectation::Demo), 1);
     }
 
     #[test]
     fn a_hang_and_a_machine_that_qemu_does_not_have_have_codes_of_their_own() {
         let hung = Exit::TimedOut { diagnosis: "hart 0 at idle".to_owned() };
-        assert_eq!(conclude(&outcome("hello\n", "", hung), false), 4);
+        assert_eq!(conclude(&outcome("hello\n", "", hung), false, &Expectation::Demo), 4);
         let refused = outcome("", "qemu-system-riscv64: unsupported machine type\n", Exit::Code(1));
-        assert_eq!(conclude(&refused, false), 2);
+        assert_eq!(conclude(&refused, false, &Expectation::Demo), 2);
     }
 }

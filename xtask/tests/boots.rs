@@ -162,6 +162,41 @@ fn a_machine_without_uart_and_exit_device_boots_on_the_firmware_s_console() {
 }
 
 #[test]
+fn a_machine_without_a_controller_goes_on_with_a_polled_console() {
+    let machine = "virt,aia=aplic".to_owned();
+    let boot = Boot { machine, harts: 2, ..boot() };
+    let outcome = run(&boot);
+    has(&outcome, "no interrupts from devices: the tree has no controller that is driven");
+    has(&outcome, "console      UART, polled");
+    assert_eq!(code(&outcome), 0);
+    // What is typed is read there too.
+    let input = Some(b"\rwalk 0x1000\rpower off\r".to_vec());
+    let outcome = run(&Boot { append: "monitor".to_owned(), input, ..boot });
+    has(&outcome, "0x1000 is not mapped");
+    has(&outcome, "verdict: pass");
+    assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn every_self_test_passes_without_a_controller() {
+    let machine = "virt,aia=aplic".to_owned();
+    let outcome = run(&Boot { machine, harts: 2, append: "test".to_owned(), ..boot() });
+    has(&outcome, "verdict: pass: ");
+    assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn a_crash_report_follows_what_was_printed_before_it() {
+    let outcome = run(&Boot { append: "crash=unsentpanic".to_owned(), ..boot() });
+    let lines = lines(&outcome);
+    let begin = lines.iter().position(|line| *line == "unsent 000").expect("it is printed");
+    let unsent: Vec<String> = (0..100).map(|number| format!("unsent {number:03}")).collect();
+    assert_eq!(lines[begin..begin + 100], unsent);
+    assert!(lines[begin + 100].starts_with("crash on "), "{}", outcome.output);
+    assert_eq!(code(&outcome), 3);
+}
+
+#[test]
 fn harts_that_answer_are_shown_where_they_stopped_and_one_that_does_not_is_listed() {
     let harts = 3;
     let outcome = run(&Boot { harts, append: "crash=deafhart".to_owned(), ..boot() });

@@ -28,6 +28,15 @@ fn unmapped() -> usize {
     image::start() - 4096
 }
 
+crash_kind!(claim 102, harts 1, "-", unsentpanic, "panic: with a text on its way out", "kinds::unsentpanic,crash::crash_here");
+fn unsentpanic() {
+    // Less than there is room for, and more than the UART takes at once: it waits in the ring.
+    for number in 0..100 {
+        println!("unsent {number:03}");
+    }
+    panic!("with a text on its way out");
+}
+
 crash_kind!(claim 9, harts 1, "-", pagefault, "read of 0xffffffff801ff000, not mapped", "kinds::pagefault,crash::crash_here");
 fn pagefault() {
     // SAFETY: none: this is a deliberate fault, and the report comes instead of a value.

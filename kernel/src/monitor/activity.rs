@@ -72,13 +72,13 @@ fn interrupt_counts<'a>(
     match interrupts::longest_off() {
         Some((cpu, Stretch { instructions, site: Site::Line(line) })) => writeln!(
             screen,
-            "longest off: {instructions} instructions on CPU {cpu}, from {}:{} on",
+            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, from {}:{} on",
             line.file(),
             line.line()
         )?,
         Some((cpu, Stretch { instructions, site: Site::Trap(cause) })) => writeln!(
             screen,
-            "longest off: {instructions} instructions on CPU {cpu}, in the handler of: {}",
+            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, in the handler of: {}",
             cause.name()
         )?,
         None => writeln!(screen, "longest off: this build or this hart does not measure it")?,

@@ -8,7 +8,7 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::{Ended, Outcome, ensure, ensure_eq, note, self_test, spawned};
-use crate::console::{self, LINE, print};
+use crate::console::{self, LINE, print, println};
 use crate::hart::{self, CpuNumber};
 use crate::irq::{self, probing};
 use crate::thread;
@@ -52,7 +52,7 @@ impl Drop for Looped {
 }
 
 /// Waits until it holds; a test that waits in vain fails.
-fn until(holds: impl Fn() -> bool) -> bool {
+fn until(mut holds: impl FnMut() -> bool) -> bool {
     for _ in 0..5_000 {
         if holds() {
             return true;
@@ -220,6 +220,37 @@ fn who_prints_sleeps_while_the_ring_is_full() -> Outcome {
     ensure!(filled, "the ring did not fill");
     ensure!(waits, "who printed did not wait for room");
     ensure!(left, "the ring did not empty");
+    Ok(())
+}
+
+self_test!(claim 103, who_prints_amid_another_s_text_begins_a_line);
+fn who_prints_amid_another_s_text_begins_a_line() -> Outcome {
+    const EXPECTED: &[u8] = b"first half\nverdict\nsecond half\n";
+    /// Text in whose middle somebody prints who does not wait for a turn.
+    struct Interrupted;
+    impl fmt::Display for Interrupted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("first half")?;
+            let masked = interrupts::mask();
+            println!("verdict");
+            drop(masked);
+            f.write_str("second half")
+        }
+    }
+    forget_received();
+    let looped = Looped::begin()?;
+    println!("{Interrupted}");
+    let mut found = ArrayVec::<u8, 64>::new();
+    let whole = until(|| {
+        while let Some(byte) = console::try_read() {
+            found.push(byte);
+        }
+        found.len() >= EXPECTED.len()
+    });
+    drop(looped);
+    forget_received();
+    ensure!(whole, "only {} bytes came", found.len());
+    ensure_eq!(found.as_slice(), EXPECTED);
     Ok(())
 }
 
