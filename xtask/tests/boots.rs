@@ -1,8 +1,10 @@
 //! Boots that are not a self-test or a crash: command lines, machines, what a person sees.
 
 use std::ops::ControlFlow;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use wait_timeout::ChildExt;
 use xtask::environment::{self, Environment};
 use xtask::image::{self, Image, Options, Profile};
 use xtask::load::Load;
@@ -183,6 +185,19 @@ fn every_self_test_passes_without_a_controller() {
     let outcome = run(&Boot { machine, harts: 2, append: "test".to_owned(), ..boot() });
     has(&outcome, "verdict: pass: ");
     assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn a_host_that_reads_nothing_gets_the_exit_code_all_the_same() {
+    // The UART takes nothing any more when the pipe is full.
+    let line = Boot { append: "crash=flood".to_owned(), ..boot() }.command_line();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {line}")]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut qemu = command.spawn().expect("there is a shell");
+    let status = qemu.wait_timeout(Boot::TIMEOUT).expect("it is a child");
+    // A hang is killed.
+    let _ = qemu.kill();
+    assert_eq!(status.and_then(|status| status.code()), Some(3));
 }
 
 #[test]

@@ -37,6 +37,17 @@ fn unsentpanic() {
     panic!("with a text on its way out");
 }
 
+crash_kind!(claim 96, harts 1, "-", flood, "panic: after more than a pipe holds", "kinds::flood,crash::crash_here");
+fn flood() {
+    // Polled, as from a handler: who may sleep would wait for room, for as long as it takes.
+    let masked = interrupts::mask();
+    for number in 0..1_000 {
+        println!("{number:>79}");
+    }
+    drop(masked);
+    panic!("after more than a pipe holds");
+}
+
 crash_kind!(claim 9, harts 1, "-", pagefault, "read of 0xffffffff801ff000, not mapped", "kinds::pagefault,crash::crash_here");
 fn pagefault() {
     // SAFETY: none: this is a deliberate fault, and the report comes instead of a value.
