@@ -19,7 +19,7 @@ static ORDER: Order = Order::new();
 /// A lock taken in the caller's line.
 #[track_caller]
 fn lock(name: &'static str, address: usize) -> Lock {
-    Lock { address, class: ORDER.class(name), name, site: Some(Location::caller()), since: 0 }
+    Lock { address, class: ORDER.class(name), name, site: Some(Location::caller()) }
 }
 
 /// The line that took it.
@@ -160,7 +160,7 @@ fn a_lock_is_not_waited_for_by_its_holder() -> Outcome {
     let held = lock("held", 1);
     let again = lock("held", 1);
     ensure!(holding.admit(&ORDER, again).is_ok());
-    ensure!(holding.add(held).is_ok());
+    ensure!(holding.add(held, 0).is_ok());
     let violation = broken(holding.admit(&ORDER, again))?;
     says(
         &violation,
@@ -175,7 +175,7 @@ fn a_lock_is_not_waited_for_by_its_holder() -> Outcome {
 self_test!(claim 62, what_is_not_held_is_not_released);
 fn what_is_not_held_is_not_released() -> Outcome {
     let holding = Holding::new();
-    ensure!(holding.add(lock("kept", 1)).is_ok());
+    ensure!(holding.add(lock("kept", 1), 0).is_ok());
     let violation = broken(holding.remove(&ORDER, 2, "dropped", false))?;
     says(&violation, format_args!("'dropped' is released by a hart that does not hold it"))?;
     ensure_eq!(holding.locks(&ORDER).count(), 1);
@@ -188,7 +188,7 @@ fn locks_are_released_in_any_order() -> Outcome {
     let holding = Holding::new();
     let names = ["any one", "any two", "any three"];
     for (index, name) in names.into_iter().enumerate() {
-        ensure!(holding.add(lock(name, index)).is_ok());
+        ensure!(holding.add(lock(name, index), 0).is_ok());
     }
     ensure!(holding.remove(&ORDER, 1, names[1], false).is_ok());
     let mut left = holding.locks(&ORDER).map(|lock| (lock.name, lock.address));
@@ -204,10 +204,10 @@ self_test!(claim 62, a_lock_too_many_is_an_error);
 fn a_lock_too_many_is_an_error() -> Outcome {
     let holding = Holding::new();
     for address in 0..ROOM {
-        ensure!(holding.add(lock("many", address)).is_ok());
+        ensure!(holding.add(lock("many", address), 0).is_ok());
     }
     let last = lock("many", ROOM);
-    let violation = broken(holding.add(last))?;
+    let violation = broken(holding.add(last, 0))?;
     let line = line(last);
     says(
         &violation,
@@ -220,7 +220,7 @@ fn interrupts_that_are_on_while_a_lock_is_held_are_noticed() -> Outcome {
     let holding = Holding::new();
     ensure!(holding.interrupted(&ORDER).is_ok(), "an interrupt without a lock is refused");
     let open = lock("open", 1);
-    ensure!(holding.add(open).is_ok());
+    ensure!(holding.add(open, 0).is_ok());
     let line = line(open);
     for violation in
         [holding.remove(&ORDER, 1, "open", true).map(drop), holding.interrupted(&ORDER)]
@@ -238,10 +238,10 @@ self_test!(claim 61, nobody_sleeps_with_a_lock_held);
 fn nobody_sleeps_with_a_lock_held() -> Outcome {
     let holding = Holding::new();
     ensure!(holding.allows(&ORDER, Act::Sleep, 0).is_ok());
-    ensure!(holding.add(lock("queue", 1)).is_ok());
+    ensure!(holding.add(lock("queue", 1), 0).is_ok());
     ensure!(holding.allows(&ORDER, Act::Sleep, 1).is_ok(), "the lock that is allowed is refused");
     let data = lock("data", 2);
-    ensure!(holding.add(data).is_ok());
+    ensure!(holding.add(data, 0).is_ok());
     let line = line(data);
     let violation = broken(holding.allows(&ORDER, Act::Sleep, 1))?;
     says(
@@ -261,9 +261,9 @@ fn a_thread_leaves_its_hart_with_one_lock_and_no_other() -> Outcome {
         ensure!(matches!(violation, Violation::NothingToHandOver), "no lock is held: {violation}");
     }
     let data = lock("data", 2);
-    ensure!(holding.add(data).is_ok());
+    ensure!(holding.add(data, 0).is_ok());
     let line = line(data);
-    ensure!(holding.add(lock("queue", 1)).is_ok());
+    ensure!(holding.add(lock("queue", 1), 0).is_ok());
     for (act, words) in [(Act::Switch, "leaves its hart"), (Act::Exit, "ends")] {
         let violation = broken(holding.allows(&ORDER, act, 1))?;
         says(

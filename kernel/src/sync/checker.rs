@@ -60,13 +60,7 @@ impl Tag {
 
     #[track_caller]
     fn lock(&self, address: usize) -> Lock {
-        Lock {
-            address,
-            class: self.class(),
-            name: self.name,
-            site: Some(Location::caller()),
-            since: 0,
-        }
+        Lock { address, class: self.class(), name: self.name, site: Some(Location::caller()) }
     }
 }
 
@@ -113,7 +107,7 @@ fn say_that_it_is_full() {
 #[track_caller]
 pub fn taken(tag: &Tag, address: usize) {
     let lock = tag.lock(address);
-    check(|holding| holding.add(Lock { since: time::read64(), ..lock }));
+    check(|holding| holding.add(lock, time::read64()));
 }
 
 /// A lock is about to be released.
@@ -121,8 +115,8 @@ pub fn taken(tag: &Tag, address: usize) {
 pub fn released(tag: &Tag, address: usize) {
     let interrupts_on = interrupts::are_enabled();
     check(|holding| {
-        let lock = holding.remove(&ORDER, address, tag.name, interrupts_on)?;
-        HOLDS.note(lock, time::read64().saturating_sub(lock.since));
+        let (lock, since) = holding.remove(&ORDER, address, tag.name, interrupts_on)?;
+        HOLDS.note(lock, time::read64().saturating_sub(since));
         Ok(())
     });
 }

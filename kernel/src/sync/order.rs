@@ -56,8 +56,6 @@ pub struct Lock {
     pub name: &'static str,
     /// By which line.
     pub site: Site,
-    /// When it was taken, in ticks of the timebase; 0 while it was not.
-    pub since: u64,
 }
 
 /// A pair of classes in the order in which they were taken.
@@ -345,20 +343,21 @@ impl Holding {
         (wanted.address != 0).then_some(wanted)
     }
 
-    /// Adds a lock that was taken.
+    /// Adds a lock that was taken, at this time of the timebase.
     ///
     /// # Errors
     /// Without room.
-    pub fn add(&self, taken: Lock) -> Result<(), Violation> {
+    pub fn add(&self, taken: Lock, now: u64) -> Result<(), Violation> {
         let count = self.count.load(Ordering::Relaxed);
         let slot = self.slots.get(count).ok_or(Violation::TooMany { taken })?;
         slot.set(taken);
+        slot.since.store(now, Ordering::Relaxed);
         self.wanted.address.store(0, Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes off a lock that is released, in whatever order, and gives it as it was added.
+    /// Takes off a lock that is released, in whatever order, and gives it and its time as it was added.
     ///
     /// # Errors
     /// If it is not held, or interrupts are on.
@@ -368,19 +367,24 @@ impl Holding {
         address: usize,
         name: &'static str,
         interrupts_on: bool,
-    ) -> Result<Lock, Violation> {
+    ) -> Result<(Lock, u64), Violation> {
         let mut locks = self.locks(order);
         let Some(place) = locks.rposition(|held| held.address == address) else {
             return Err(Violation::NotHeld { name });
         };
         let removed = self.slots[place].lock(order);
+        let since = self.slots[place].since.load(Ordering::Relaxed);
         if interrupts_on {
             return Err(Violation::Interruptible { held: removed });
         }
         let last = self.count.load(Ordering::Relaxed) - 1;
-        (place..last).for_each(|place| self.slots[place].set(self.slots[place + 1].lock(order)));
+        for place in place..last {
+            let next = &self.slots[place + 1];
+            self.slots[place].set(next.lock(order));
+            self.slots[place].since.store(next.since.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         self.count.store(last, Ordering::Relaxed);
-        Ok(removed)
+        Ok((removed, since))
     }
 
     /// Whether a thread may do this now, with no lock held but the one at `handed_over`: which it need not hold to sleep, and must
@@ -428,14 +432,12 @@ impl Slot {
         self.address.store(lock.address, Ordering::Relaxed);
         self.class.store(usize::from(lock.class.0), Ordering::Relaxed);
         self.site.set(lock.site);
-        self.since.store(lock.since, Ordering::Relaxed);
     }
 
     fn lock(&self, order: &Order) -> Lock {
         let class = Class(self.class.load(Ordering::Relaxed) as u8);
         let address = self.address.load(Ordering::Relaxed);
-        let since = self.since.load(Ordering::Relaxed);
-        Lock { address, class, name: order.name(class), site: self.site.get(), since }
+        Lock { address, class, name: order.name(class), site: self.site.get() }
     }
 }
 
