@@ -2,13 +2,15 @@
 
 use core::alloc::Layout;
 use core::arch::{asm, naked_asm};
-use core::fmt;
+use core::fmt::{self, Write};
 use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use arrayvec::ArrayString;
+
 use super::{Place, crash_kind};
-use crate::console::{self, println};
+use crate::console::{self, print, println};
 use crate::exit;
 use crate::hart::{self, CpuNumber, StackKind};
 use crate::stop::How;
@@ -30,10 +32,14 @@ fn unmapped() -> usize {
 
 crash_kind!(claim 102, harts 1, "-", unsentpanic, "panic: with a text on its way out", "kinds::unsentpanic,crash::crash_here");
 fn unsentpanic() {
-    // Less than there is room for, and more than the UART takes at once: it waits in the ring.
+    // Less than there is room for, and more than the UART takes at once: with interrupts off it stays in the ring.
+    let mut text = ArrayString::<1_100>::new();
     for number in 0..100 {
-        println!("unsent {number:03}");
+        // There is room.
+        let _ = writeln!(text, "unsent {number:03}");
     }
+    let _masked = interrupts::mask();
+    print!("{text}");
     panic!("with a text on its way out");
 }
 
