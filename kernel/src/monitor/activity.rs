@@ -171,11 +171,16 @@ fn show_trace<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(
         }
         None => {
             for hart in hart::all() {
-                writeln!(screen, "CPU {}: the last events: time, what, and of whom", hart.cpu())?;
+                writeln!(
+                    screen,
+                    "CPU {}: the last events, in us since the machine began",
+                    hart.cpu()
+                )?;
                 let mut events = hart.trace.snapshot().newest(SHOWN);
                 // All at once, before what is printed here replaces them.
                 for event in (&mut events).collect::<ArrayVec<_, SHOWN>>() {
-                    writeln!(screen, "  {event}")?;
+                    let time = timer::microseconds(event.time);
+                    writeln!(screen, "{time:>12}  {}", event.words())?;
                 }
             }
         }
