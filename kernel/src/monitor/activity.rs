@@ -9,7 +9,7 @@ use machine::Interrupt;
 
 use super::screen::Screen;
 use super::{Command, Stopped};
-use crate::interrupts::{self, Site, Stretch};
+use crate::interrupts::{self, Stretch};
 use crate::sync::checker::{self, Longest, Waiting};
 use crate::timer::{self, Instant};
 use crate::{hart, irq, platform, trace, uart};
@@ -70,16 +70,9 @@ fn interrupt_counts<'a>(
         uart::given_up()
     )?;
     match interrupts::longest_off() {
-        Some((cpu, Stretch { instructions, site: Site::Line(line) })) => writeln!(
+        Some((cpu, Stretch { instructions, site })) => writeln!(
             screen,
-            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, from {}:{} on",
-            line.file(),
-            line.line()
-        )?,
-        Some((cpu, Stretch { instructions, site: Site::Trap(cause) })) => writeln!(
-            screen,
-            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, in the handler of: {}",
-            cause.name()
+            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, {site}"
         )?,
         None => writeln!(screen, "longest off: this build or this hart does not measure it")?,
     }

@@ -254,9 +254,9 @@ fn who_prints_amid_another_s_text_begins_a_line() -> Outcome {
     Ok(())
 }
 
-#[cfg(feature = "checked")]
+#[cfg(feature = "interrupts_off")]
 self_test!(claim 94, icount, a_long_message_holds_interrupts_off_for_a_piece_at_a_time);
-#[cfg(feature = "checked")]
+#[cfg(feature = "interrupts_off")]
 fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
     // 3,400 in this build, 6,100 where it is compiled in pieces (faults are); 8,200 and more where one handler sends it all.
     const MOST: u64 = 7_000;
@@ -275,7 +275,7 @@ fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
         return Ok(());
     };
     note(format_args!(
-        "10000 bytes in {} instructions, interrupts off for {} at the most ({:?})",
+        "10000 bytes in {} instructions, interrupts off for {} at the most, {}",
         ended - begun,
         longest.instructions,
         longest.site
