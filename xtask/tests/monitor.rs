@@ -297,7 +297,7 @@ fn no_bytes_crash_it_or_hang_it() {
         let seed = 0x16_0516 + round;
         let mut input = typed_blindly(seed);
         // A question at the end of a screen takes the first.
-        input.extend(b"\x03\x03peek 0 8\rpower off\r");
+        input.extend(b"\x03\x03a line that is given up\x03peek 0 8\rpower off\r");
         let outcome = typed(1 + round as u32 % 2, &input);
         eprintln!("seed {seed:#x}: {} bytes answered", outcome.output.len());
         passes(&outcome);
