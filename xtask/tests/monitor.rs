@@ -104,7 +104,11 @@ fn threads_harts_and_memory_are_shown() {
     says(&outcome, "interrupts", &["CPU 0", "CPU 1", "longest off"]);
     says(&outcome, "interrupts", &["the UART: "]);
     says(&outcome, "locks", &["0 spin locks are held", "run queue", "kernel/src/sched.rs:"]);
-    says(&outcome, "trace", &["CPU 0: ", "CPU 1: ", "takes an interrupt: external", "has taken it"]);
+    says(
+        &outcome,
+        "trace",
+        &["CPU 0: ", "CPU 1: ", "takes an interrupt: external", "has taken it"],
+    );
     says(&outcome, "timers", &["CPU 0: fires in", "CPU 1"]);
     says(&outcome, "trace on", &["is printed"]);
     says(&outcome, "trace off", &["is not printed"]);
