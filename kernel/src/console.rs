@@ -9,7 +9,7 @@
 
 use core::fmt::{self, Write};
 use core::mem;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use core::time::Duration;
 
 use machine::Machine;
@@ -44,8 +44,8 @@ static SENT: Ring<SENT_ROOM> = Ring::new();
 static RECEIVED: Ring<RECEIVED_ROOM> = Ring::new();
 /// Who waits for something to be typed.
 static READERS: SpinLock<Queue<ThreadRef>> = SpinLock::new("console readers", Queue::new());
-/// Bytes that were received when their ring was full.
-static DROPPED: AtomicUsize = AtomicUsize::new(0);
+/// Whether what is received stays in the UART: there was no room for it.
+static HELD_BACK: AtomicBool = AtomicBool::new(false);
 
 /// The UART, once it is known and mapped.
 static UART: Once<Registers> = Once::new();
@@ -81,12 +81,23 @@ impl Line {
         &bytes[count..]
     }
 
+    /// Receives what there is room for. The rest stays in the UART, which holds back who sends to it, and does not interrupt for that
+    /// until somebody has read.
+    fn receive(&mut self, uart: Registers) {
+        while RECEIVED.len() < RECEIVED_ROOM {
+            let Some(byte) = uart.receive() else { break };
+            keep(byte);
+        }
+        let is_full = RECEIVED.len() == RECEIVED_ROOM;
+        if HELD_BACK.swap(is_full, Ordering::Relaxed) || is_full {
+            uart.interrupt_for_input(!is_full);
+        }
+    }
+
     /// Does what the UART asks for, and gives who waited for room, if there is some now.
     fn serve(&mut self, uart: Registers) -> Option<ThreadRef> {
         uart.identify();
-        while let Some(byte) = uart.receive() {
-            keep(byte);
-        }
+        self.receive(uart);
         uart.fill(|| SENT.pop());
         if SENT.len() <= SENT_ROOM / 2 { self.writer.take() } else { None }
     }
@@ -116,10 +127,18 @@ impl Write for Line {
     }
 }
 
-/// Keeps a byte that was received until it is read.
+/// Keeps a byte that was received until it is read. There is room for it.
 fn keep(byte: u8) {
-    if !RECEIVED.push(byte) {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
+    let _ = RECEIVED.push(byte);
+}
+
+/// Lets the UART go on if it was held back and there is room again.
+fn go_on_receiving() {
+    if HELD_BACK.load(Ordering::Relaxed)
+        && RECEIVED.len() <= RECEIVED_ROOM / 2
+        && let Some(&uart) = UART.get()
+    {
+        LINE.lock().receive(uart);
     }
 }
 
@@ -209,6 +228,8 @@ pub fn read() -> u8 {
     loop {
         let mut readers = READERS.lock();
         if let Some(byte) = RECEIVED.pop() {
+            drop(readers);
+            go_on_receiving();
             return byte;
         }
         readers.push(thread::current());
@@ -231,11 +252,6 @@ fn read_polled() -> u8 {
         }
         timer::sleep(LOOKS);
     }
-}
-
-/// Bytes that were typed and lost: there was no room for them in the ring.
-pub fn dropped() -> usize {
-    DROPPED.load(Ordering::Relaxed)
 }
 
 /// Waits until everything printed has left the machine, but not for ever. The firmware's console waits by itself.
@@ -341,8 +357,12 @@ pub fn unsent() -> usize {
 /// For tests: takes a byte that was received, if there is one.
 #[cfg(feature = "selftest")]
 pub fn try_read() -> Option<u8> {
-    let _readers = READERS.lock();
-    RECEIVED.pop()
+    let byte = {
+        let _readers = READERS.lock();
+        RECEIVED.pop()
+    };
+    go_on_receiving();
+    byte
 }
 
 /// Prints to the console, with the syntax of `format!`.

@@ -3,6 +3,7 @@
 //! Workers share a mutex and are preempted; a producer and two consumers share a channel. What they count must come out exact.
 
 use core::hint::black_box;
+use core::mem;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arrayvec::ArrayVec;
@@ -154,6 +155,7 @@ struct Cpus(usize);
 impl core::fmt::Display for Cpus {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let mut cpus = (0..MAX_CPUS).filter(|cpu| self.0 & 1 << cpu != 0);
-        cpus.try_for_each(|cpu| write!(f, "{cpu} "))
+        let mut separator = "";
+        cpus.try_for_each(|cpu| write!(f, "{}{cpu}", mem::replace(&mut separator, " ")))
     }
 }

@@ -1,6 +1,7 @@
 //! Whether this hart takes interrupts: masked as a value. And for how long it took none: [`Stretches`].
 
 use core::arch::asm;
+use core::fmt;
 use core::marker::PhantomData;
 use core::panic::Location;
 use core::ptr;
@@ -126,6 +127,15 @@ pub enum Site {
     Line(&'static Location<'static>),
     /// A trap.
     Trap(Cause),
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Site::Line(line) => write!(f, "from {}:{} on", line.file(), line.line()),
+            Site::Trap(cause) => write!(f, "in the handler of: {}", cause.name()),
+        }
+    }
 }
 
 /// A stretch with interrupts masked.

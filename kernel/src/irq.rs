@@ -161,6 +161,11 @@ pub fn route(source: u16, cpu: CpuNumber) -> Result<(), Error> {
     Ok(())
 }
 
+/// The controller's sources; none without one.
+pub fn sources() -> impl Iterator<Item = u16> {
+    1..=CONTROLLER.get().map_or(0, |controller| controller.sources)
+}
+
 /// How often `source` has interrupted.
 pub fn count(source: u16) -> u32 {
     COUNTS.get(usize::from(source)).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -181,24 +186,26 @@ pub fn handle(hart: &Hart) {
     if let Some(source) = controller.plic.claim(context) {
         COUNTS[usize::from(source.get()) % SOURCES].fetch_add(1, Ordering::Relaxed);
         TAKEN[hart.cpu().0].fetch_add(1, Ordering::Relaxed);
-        let handler = find(source).map(|(handler, _)| handler);
+        let handler = find(&ROUTES.lock(), source).map(|route| route.handler);
         if let Some(handler) = handler {
             handler();
         }
-        // It may have been routed to another hart meanwhile, and a completion counts only where the source is enabled.
-        let from = find(source).and_then(|(_, cpu)| self::context(cpu)).unwrap_or(context);
-        controller.plic.complete(from, source);
+        {
+            // It may have been routed to another hart meanwhile, and a completion counts only where the source is enabled: until it
+            // is written, nobody may route it on.
+            let routes = ROUTES.lock();
+            let taker = find(&routes, source).and_then(|route| self::context(route.cpu));
+            controller.plic.complete(taker.unwrap_or(context), source);
+        }
         if handler.is_none() {
             refuse(controller, context, source);
         }
     }
 }
 
-/// The handler of a source, and who takes it.
-fn find(source: NonZero<u16>) -> Option<(fn(), CpuNumber)> {
-    let routes = ROUTES.lock();
-    let route = routes.iter().find(|route| route.source == source.get())?;
-    Some((route.handler, route.cpu))
+/// Where a source goes.
+fn find(routes: &[Route], source: NonZero<u16>) -> Option<&Route> {
+    routes.iter().find(|route| route.source == source.get())
 }
 
 /// Switches off a source that nobody handles: it would come again at once, for ever.

@@ -107,8 +107,17 @@ impl Registers {
 
     /// Lets it interrupt for both, or for nothing.
     pub fn set_interrupts(self, on: bool) {
-        let interrupts = IER::DATA_READY | IER::THR_EMPTY;
-        self.set(offsets::IER, if on { interrupts.bits() } else { 0 });
+        if on {
+            self.interrupt_for_input(true);
+        } else {
+            self.set(offsets::IER, 0);
+        }
+    }
+
+    /// Lets it interrupt for what it receives, or only when it has room.
+    pub fn interrupt_for_input(self, on: bool) {
+        let input = if on { IER::DATA_READY } else { IER::empty() };
+        self.set(offsets::IER, (input | IER::THR_EMPTY).bits());
     }
 
     /// Leads what it sends back into its receiver, or out onto the line.

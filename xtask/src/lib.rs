@@ -15,6 +15,7 @@ pub mod symbols;
 pub mod gdb;
 
 // From an image to a verdict.
+pub mod firmware;
 pub mod hang;
 pub mod lanes;
 pub mod manifest;

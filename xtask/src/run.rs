@@ -5,10 +5,15 @@
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use command_line::{CommandLine, Job};
 
 use crate::environment;
+use crate::firmware::Fold;
 use crate::image::{self, Profile};
 use crate::qemu::{Boot, Exit, Outcome};
 use crate::style;
@@ -16,6 +21,9 @@ use crate::verdict::{Expectation, Verdict, judge};
 
 /// What QEMU prints when the user leaves it with Ctrl-A X.
 const LEFT: &str = "QEMU: Terminated";
+
+/// How long the kernel's first line is waited for before the firmware's banner is shown: a firmware that hangs is to be seen.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The exit code of a command line that QEMU does not take.
 const WRONG_COMMAND_LINE: u8 = 2;
@@ -52,6 +60,9 @@ pub struct Arguments {
     /// Which build of the kernel
     #[arg(long, value_enum, default_value_t = Profile::Checked)]
     pub profile: Profile,
+    /// Show the firmware's banner too
+    #[arg(long)]
+    pub firmware: bool,
     /// One more argument for QEMU; may be given again
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_arg: Vec<String>,
@@ -76,20 +87,36 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         extra: arguments.qemu_arg.clone(),
         ..Boot::new(&image.elf)
     };
-    let show = |piece: &[u8]| {
+    let fold = Mutex::new(Fold::new(!arguments.firmware));
+    // Held while it is shown: the order stays.
+    let show = |what: &dyn Fn(&mut Fold) -> Vec<u8>| {
+        let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stdout = std::io::stdout().lock();
         // Nobody looks any more: the boot goes on to its verdict all the same.
-        let _ = stdout.write_all(piece).and_then(|()| stdout.flush());
+        let _ = stdout.write_all(&what(&mut fold)).and_then(|()| stdout.flush());
     };
-    let outcome = if interactive {
-        boot.run_on_terminal(&environment, show)?
-    } else {
-        boot.run_watched(&environment, |piece| {
-            show(piece);
-            ControlFlow::Continue(())
-        })?
-    };
-    Ok(ExitCode::from(conclude(&outcome, interactive)))
+    let outcome = thread::scope(|scope| {
+        let (ended, end) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                show(&Fold::open);
+            }
+        });
+        let outcome = if interactive {
+            boot.run_on_terminal(&environment, |piece| show(&|fold| fold.pass(piece)))
+        } else {
+            boot.run_watched(&environment, |piece| {
+                show(&|fold| fold.pass(piece));
+                ControlFlow::Continue(())
+            })
+        };
+        drop(ended);
+        outcome
+    })?;
+    show(&Fold::open);
+    let at_the_monitor = interactive && CommandLine::parse(&boot.append).job == Job::Monitor;
+    let expected = if at_the_monitor { Expectation::Session } else { Expectation::Demo };
+    Ok(ExitCode::from(conclude(&outcome, interactive, &expected)))
 }
 
 /// The kernel's command line: the user's words. The monitor follows the demo where somebody can type.
@@ -102,7 +129,7 @@ fn appended(words: &str, interactive: bool) -> String {
 }
 
 /// The exit code, after saying what it is for where the console did not say so.
-fn conclude(outcome: &Outcome, interactive: bool) -> u8 {
+fn conclude(outcome: &Outcome, interactive: bool, expected: &Expectation) -> u8 {
     let complaint = outcome.messages.trim_end();
     if !complaint.is_empty() {
         anstream::eprintln!("{complaint}");
@@ -116,7 +143,7 @@ fn conclude(outcome: &Outcome, interactive: bool) -> u8 {
     if let Exit::TimedOut { diagnosis } = &outcome.exit {
         anstream::eprintln!("{diagnosis}");
     }
-    let verdict = judge(outcome, &Expectation::Demo).verdict;
+    let verdict = judge(outcome, expected).verdict;
     if matches!(verdict, Verdict::Wrong(_) | Verdict::Hung) {
         let bad = style::BAD;
         anstream::eprintln!("{bad}{verdict}{bad:#}");
@@ -154,7 +181,7 @@ mod tests {
             ("verdict: refused: too little memory\n", 5, 5),
         ] {
             assert_eq!(
-                conclude(&outcome(verdict, "", Exit::Code(code)), false),
+                conclude(&outcome(verdict, "", Exit::Code(code)), false, &Expectation::Demo),
                 expected,
                 "{verdict}"
             );
@@ -167,7 +194,7 @@ mod tests {
             [("hello\n", 0), ("verdict: pass\n", 3), ("verdict: crash: a page fault\n", 0), ("", 0)]
         {
             assert_eq!(
-                conclude(&outcome(said, "", Exit::Code(code)), false),
+                conclude(&outcome(said, "", Exit::Code(code)), false, &Expectation::Demo),
                 1,
                 "{said:?} and {code}"
             );
@@ -177,15 +204,15 @@ mod tests {
     #[test]
     fn leaving_is_no_failure_on_a_terminal_only() {
         let left = outcome("> \nQEMU: Terminated\n\r", "", Exit::Code(0));
-        assert_eq!(conclude(&left, true), 0);
-        assert_eq!(conclude(&left, false), 1);
+        assert_eq!(conclude(&left, true, &Expectation::Session), 0);
+        assert_eq!(conclude(&left, false, &Expectation::Demo), 1);
     }
 
     #[test]
     fn a_hang_and_a_machine_that_qemu_does_not_have_have_codes_of_their_own() {
         let hung = Exit::TimedOut { diagnosis: "hart 0 at idle".to_owned() };
-        assert_eq!(conclude(&outcome("hello\n", "", hung), false), 4);
+        assert_eq!(conclude(&outcome("hello\n", "", hung), false, &Expectation::Demo), 4);
         let refused = outcome("", "qemu-system-riscv64: unsupported machine type\n", Exit::Code(1));
-        assert_eq!(conclude(&refused, false), 2);
+        assert_eq!(conclude(&refused, false, &Expectation::Demo), 2);
     }
 }

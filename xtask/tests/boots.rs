@@ -1,8 +1,10 @@
 //! Boots that are not a self-test or a crash: command lines, machines, what a person sees.
 
 use std::ops::ControlFlow;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use wait_timeout::ChildExt;
 use xtask::environment::{self, Environment};
 use xtask::image::{self, Image, Options, Profile};
 use xtask::load::Load;
@@ -159,6 +161,55 @@ fn a_machine_without_uart_and_exit_device_boots_on_the_firmware_s_console() {
         ..boot()
     });
     has(&outcome, "verdict: pass: ");
+}
+
+#[test]
+fn a_machine_without_a_controller_goes_on_with_a_polled_console() {
+    let machine = "virt,aia=aplic".to_owned();
+    let boot = Boot { machine, harts: 2, ..boot() };
+    let outcome = run(&boot);
+    has(&outcome, "no interrupts from devices: the tree has no controller that is driven");
+    has(&outcome, "console      UART, polled");
+    assert_eq!(code(&outcome), 0);
+    // What is typed is read there too.
+    let input = Some(b"\rwalk 0x1000\rpower off\r".to_vec());
+    let outcome = run(&Boot { append: "monitor".to_owned(), input, ..boot });
+    has(&outcome, "0x1000 is not mapped");
+    has(&outcome, "verdict: pass");
+    assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn every_self_test_passes_without_a_controller() {
+    let machine = "virt,aia=aplic".to_owned();
+    let outcome = run(&Boot { machine, harts: 2, append: "test".to_owned(), ..boot() });
+    has(&outcome, "verdict: pass: ");
+    assert_eq!(code(&outcome), 0);
+}
+
+#[test]
+fn a_host_that_reads_nothing_gets_the_exit_code_all_the_same() {
+    // The UART takes nothing any more when the pipe is full.
+    let line = Boot { append: "crash=flood".to_owned(), ..boot() }.command_line();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {line}")]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut qemu = command.spawn().expect("there is a shell");
+    let status = qemu.wait_timeout(Boot::TIMEOUT).expect("it is a child");
+    // A hang is killed.
+    let _ = qemu.kill();
+    assert_eq!(status.and_then(|status| status.code()), Some(3));
+}
+
+#[test]
+fn a_crash_report_follows_what_was_printed_before_it() {
+    let outcome = run(&Boot { append: "crash=unsentpanic".to_owned(), ..boot() });
+    let lines = lines(&outcome);
+    let begin = lines.iter().position(|line| *line == "unsent 000").expect("it is printed");
+    let unsent: Vec<String> = (0..100).map(|number| format!("unsent {number:03}")).collect();
+    assert_eq!(lines[begin..begin + 100], unsent);
+    let next = lines[begin + 100..].iter().find(|line| !line.is_empty());
+    assert!(next.is_some_and(|line| line.starts_with("crash on ")), "{}", outcome.output);
+    assert_eq!(code(&outcome), 3);
 }
 
 #[test]

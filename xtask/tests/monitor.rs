@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSection};
 use xtask::environment::{self, Environment};
@@ -86,6 +87,7 @@ fn threads_harts_and_memory_are_shown() {
             "interrupts",
             "locks",
             "timers",
+            "trace\r",
             "trace on",
             "trace off",
         ],
@@ -100,7 +102,13 @@ fn threads_harts_and_memory_are_shown() {
     says(&outcome, "heap", &["block bytes", "2048"]);
     says(&outcome, "map", &["R-X", "kernel text", "the UART", "a stack", "16 KiB"]);
     says(&outcome, "interrupts", &["CPU 0", "CPU 1", "longest off"]);
-    says(&outcome, "locks", &["0 spin locks are held"]);
+    says(&outcome, "interrupts", &["the UART: "]);
+    says(&outcome, "locks", &["0 spin locks are held", "run queue", "kernel/src/sched.rs:"]);
+    says(
+        &outcome,
+        "trace",
+        &["CPU 0: ", "CPU 1: ", "takes an interrupt: external", "has taken it"],
+    );
     says(&outcome, "timers", &["CPU 0: fires in", "CPU 1"]);
     says(&outcome, "trace on", &["is printed"]);
     says(&outcome, "trace off", &["is not printed"]);
@@ -229,6 +237,25 @@ fn a_test_by_name_gives_its_result_and_the_prompt_again() {
 }
 
 #[test]
+fn a_self_test_that_failed_here_makes_the_run_fail() {
+    // The kernel has room for 8 harts, and a test finds that out.
+    let outcome = typed(9, b"test boot::every_hart_of_the_tree_is_up\rpower off\r");
+    assert_eq!(outcome.exit, Exit::Code(1), "{}", outcome.output);
+    let end = outcome.output.trim_end();
+    assert!(end.ends_with("verdict: fail: 1 self-tests in the monitor"), "{}", outcome.output);
+}
+
+#[test]
+fn what_is_typed_while_the_kernel_boots_is_all_read() {
+    // More than the kernel has room for: the rest waits in the UART.
+    let addresses: Vec<String> = (1..200).map(|page| format!("{:#x}", page * 0x1000)).collect();
+    let lines: Vec<String> = addresses.iter().map(|address| format!("walk {address}")).collect();
+    let outcome = session(1, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let answers = outcome.output.lines().filter_map(|line| line.strip_suffix(" is not mapped"));
+    assert_eq!(answers.collect::<Vec<_>>(), addresses);
+}
+
+#[test]
 fn a_crash_by_name_is_one() {
     let outcome = typed(1, b"crash panic\r");
     assert_eq!(outcome.exit, Exit::Code(3), "{}", outcome.output);
@@ -243,22 +270,41 @@ fn a_reboot_leaves_the_machine() {
     assert!(outcome.output.trim_end().ends_with("verdict: pass: reboot"), "{}", outcome.output);
 }
 
-#[test]
-fn no_bytes_crash_it_or_hang_it() {
-    // Any bytes at all, and then keys that edit and commands that harm nobody.
+/// Bytes of each round of [`no_bytes_crash_it_or_hang_it`].
+const ROUND: usize = 100_000;
+
+/// Any bytes at all, and then keys that edit and commands that harm nobody; the same for the same seed.
+fn typed_blindly(seed: u64) -> Vec<u8> {
     const KEYS: &[u8] = b"\x1b[ABCD\x08\x7f\t\r\rmhepai \"\\\xc3";
-    let mut state = 0x16_0516_u64;
+    let mut state = seed;
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 32) as usize
     };
-    let mut input: Vec<u8> = (0..3_000).map(|_| next() as u8).collect();
-    input.extend((0..2_000).map(|_| KEYS[next() % KEYS.len()]));
-    // A question at the end of a screen takes the first.
-    input.extend(b"\x03\x03peek 0 8\rpower off\r");
-    let outcome = typed(1, &input);
-    passes(&outcome);
-    says(&outcome, "peek 0 8", &["load page fault at 0x0"]);
+    let mut input: Vec<u8> = (0..ROUND / 2).map(|_| next() as u8).collect();
+    input.extend((0..ROUND / 2).map(|_| KEYS[next() % KEYS.len()]));
+    input
+}
+
+/// Three rounds; for more: `OS16_FUZZ_SECONDS=60 cargo test -p xtask --test monitor no_bytes`.
+#[test]
+fn no_bytes_crash_it_or_hang_it() {
+    let seconds = std::env::var("OS16_FUZZ_SECONDS").ok().and_then(|word| word.parse().ok());
+    let begun = Instant::now();
+    let more = |round| match seconds {
+        Some(seconds) => begun.elapsed() < Duration::from_secs(seconds),
+        None => round < 3,
+    };
+    for round in (0..).take_while(|round| more(*round)) {
+        let seed = 0x16_0516 + round;
+        let mut input = typed_blindly(seed);
+        // A question at the end of a screen takes the first.
+        input.extend(b"\x03\x03a line that is given up\x03peek 0 8\rpower off\r");
+        let outcome = typed(1 + round as u32 % 2, &input);
+        eprintln!("seed {seed:#x}: {} bytes answered", outcome.output.len());
+        passes(&outcome);
+        assert_eq!(answer(&outcome, "peek 0 8"), "load page fault at 0x0: near null\n");
+    }
 }

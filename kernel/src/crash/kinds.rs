@@ -2,13 +2,15 @@
 
 use core::alloc::Layout;
 use core::arch::{asm, naked_asm};
-use core::fmt;
+use core::fmt::{self, Write};
 use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use arrayvec::ArrayString;
+
 use super::{Place, crash_kind};
-use crate::console::{self, println};
+use crate::console::{self, print, println};
 use crate::exit;
 use crate::hart::{self, CpuNumber, StackKind};
 use crate::stop::How;
@@ -26,6 +28,30 @@ fn panic() {
 /// An address in the upper half that nothing ever maps: just below the image.
 fn unmapped() -> usize {
     image::start() - 4096
+}
+
+crash_kind!(claim 102, harts 1, "-", unsentpanic, "panic: with a text on its way out", "kinds::unsentpanic,crash::crash_here");
+fn unsentpanic() {
+    // Less than there is room for, and more than the UART takes at once: with interrupts off it stays in the ring.
+    let mut text = ArrayString::<1_100>::new();
+    for number in 0..100 {
+        // There is room.
+        let _ = writeln!(text, "unsent {number:03}");
+    }
+    let _masked = interrupts::mask();
+    print!("{text}");
+    panic!("with a text on its way out");
+}
+
+crash_kind!(claim 96, harts 1, "-", flood, "panic: after more than a pipe holds", "kinds::flood,crash::crash_here");
+fn flood() {
+    // Polled, as from a handler: who may sleep would wait for room, for as long as it takes.
+    let masked = interrupts::mask();
+    for number in 0..1_000 {
+        println!("{number:>79}");
+    }
+    drop(masked);
+    panic!("after more than a pipe holds");
 }
 
 crash_kind!(claim 9, harts 1, "-", pagefault, "read of 0xffffffff801ff000, not mapped", "kinds::pagefault,crash::crash_here");

@@ -5,14 +5,14 @@ use core::sync::atomic::Ordering;
 
 use arguments::{Arguments, Problem};
 use arrayvec::ArrayVec;
+use machine::Interrupt;
 
 use super::screen::Screen;
 use super::{Command, Stopped};
-use crate::hart;
-use crate::interrupts::{self, Site, Stretch};
-use crate::sync::checker;
+use crate::interrupts::{self, Stretch};
+use crate::sync::checker::{self, Longest, Waiting};
 use crate::timer::{self, Instant};
-use crate::trace;
+use crate::{hart, irq, platform, trace, uart};
 
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "locks",
         arguments: "",
-        help: "spin locks that are held, by whom, from where",
+        help: "spin locks: holders, waiters, the longest holds",
         run: locks,
     },
     Command {
@@ -49,24 +49,30 @@ fn interrupt_counts<'a>(
     screen: &mut Screen,
 ) -> Result<(), Stopped<'a>> {
     arguments.end()?;
-    writeln!(screen, "hart       ticks  from other harts  threads stolen")?;
+    writeln!(screen, "hart       ticks  from other harts  from devices")?;
     for hart in hart::all() {
         let ticks = hart.timer.ticks.load(Ordering::Relaxed);
         let ipis = hart.ipis.load(Ordering::Relaxed);
-        let steals = hart.scheduling.steals.load(Ordering::Relaxed);
-        writeln!(screen, "CPU {:<3} {ticks:>8} {ipis:>17} {steals:>15}", hart.cpu().0)?;
+        let taken = irq::taken(hart.cpu());
+        writeln!(screen, "CPU {:<3} {ticks:>8} {ipis:>17} {taken:>13}", hart.cpu().0)?;
     }
+    let uart = platform::machine().and_then(|machine| machine.uart);
+    for source in irq::sources().filter(|source| irq::count(*source) > 0) {
+        let of_uart = |interrupt: Interrupt| interrupt.number == source;
+        let is_uart = uart.and_then(|uart| uart.interrupt).is_some_and(of_uart);
+        let device = if is_uart { ", the UART" } else { "" };
+        writeln!(screen, "source {source}{device}: {} times", irq::count(source))?;
+    }
+    writeln!(
+        screen,
+        "the UART had no room for what was typed {} times; it did not send {} bytes",
+        uart::overruns(),
+        uart::given_up()
+    )?;
     match interrupts::longest_off() {
-        Some((cpu, Stretch { instructions, site: Site::Line(line) })) => writeln!(
+        Some((cpu, Stretch { instructions, site })) => writeln!(
             screen,
-            "longest off: {instructions} instructions on CPU {cpu}, from {}:{} on",
-            line.file(),
-            line.line()
-        )?,
-        Some((cpu, Stretch { instructions, site: Site::Trap(cause) })) => writeln!(
-            screen,
-            "longest off: {instructions} instructions on CPU {cpu}, in the handler of: {}",
-            cause.name()
+            "longest off: {instructions} instructions (if they are counted: --icount) on CPU {cpu}, {site}"
         )?,
         None => writeln!(screen, "longest off: this build or this hart does not measure it")?,
     }
@@ -97,6 +103,15 @@ fn locks<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), St
         }
     }
     writeln!(screen, "{count} spin locks are held")?;
+    for Waiting { name, cpu, site } in checker::waiting() {
+        writeln!(screen, "'{name}' is waited for by CPU {cpu} at {}:{}", site.file(), site.line())?;
+    }
+    writeln!(screen, "longest held, in us:")?;
+    for Longest { name, ticks, site } in checker::longest() {
+        let tenths = timer::microseconds(ticks * 10);
+        let (whole, tenth) = (tenths / 10, tenths % 10);
+        writeln!(screen, "{whole:>7}.{tenth} {name:<18} {}:{}", site.file(), site.line())?;
+    }
     Ok(())
 }
 
@@ -149,11 +164,16 @@ fn show_trace<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(
         }
         None => {
             for hart in hart::all() {
-                writeln!(screen, "CPU {}: the last events: time, what, and of whom", hart.cpu())?;
+                writeln!(
+                    screen,
+                    "CPU {}: the last events, in us since the machine began",
+                    hart.cpu()
+                )?;
                 let mut events = hart.trace.snapshot().newest(SHOWN);
                 // All at once, before what is printed here replaces them.
                 for event in (&mut events).collect::<ArrayVec<_, SHOWN>>() {
-                    writeln!(screen, "  {event}")?;
+                    let time = timer::microseconds(event.time);
+                    writeln!(screen, "{time:>12}  {}", event.words())?;
                 }
             }
         }

@@ -81,7 +81,10 @@ fn state(thread: ThreadRef) -> &'static str {
 
 fn threads<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), Stopped<'a>> {
     arguments.end()?;
-    writeln!(screen, "  id name             state     CPU  switches preempted   time ms  stack")?;
+    writeln!(
+        screen,
+        "  id name             state     CPU  switches preempted   time ms  stack used"
+    )?;
     for hart in hart::all() {
         show(&Row::of(hart.scheduling.idle()), screen)?;
     }
@@ -98,7 +101,7 @@ fn show(row: &Row, screen: &mut Screen) -> core::fmt::Result {
     let used = stack::most_used(stack.clone());
     writeln!(
         screen,
-        "{id:>4} {name:<16} {state:<9} {cpu:>3} {switches:>9} {preemptions:>9} {milliseconds:>9} {used:>6}"
+        "{id:>4} {name:<16} {state:<9} {cpu:>3} {switches:>9} {preemptions:>9} {milliseconds:>9} {used:>11}"
     )
 }
 

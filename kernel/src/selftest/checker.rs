@@ -3,13 +3,15 @@
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 use core::panic::Location;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Cut, Outcome, ensure, ensure_eq, self_test};
-use crate::interrupts;
+use super::{Cut, Outcome, ensure, ensure_eq, self_test, spawned};
+use crate::hart::CpuNumber;
 use crate::sync::SpinLock;
 use crate::sync::checker;
 use crate::sync::order::{Act, Class, Holding, Lock, Order, ROOM, Violation};
+use crate::timer::Instant;
+use crate::{interrupts, sched, thread};
 
 /// What these tests make known. Each uses names of its own.
 static ORDER: Order = Order::new();
@@ -45,9 +47,9 @@ impl Write for Short<'_> {
 }
 
 /// The violation that a rule gave, which must have been broken.
-fn broken(rule: Result<(), Violation>) -> Result<Violation, super::Ended> {
+fn broken<T>(rule: Result<T, Violation>) -> Result<Violation, super::Ended> {
     match rule {
-        Ok(()) => {
+        Ok(_) => {
             ensure!(false, "the rule is not broken");
             unreachable!("that ended the test");
         }
@@ -158,7 +160,7 @@ fn a_lock_is_not_waited_for_by_its_holder() -> Outcome {
     let held = lock("held", 1);
     let again = lock("held", 1);
     ensure!(holding.admit(&ORDER, again).is_ok());
-    ensure!(holding.add(held).is_ok());
+    ensure!(holding.add(held, 0).is_ok());
     let violation = broken(holding.admit(&ORDER, again))?;
     says(
         &violation,
@@ -173,7 +175,7 @@ fn a_lock_is_not_waited_for_by_its_holder() -> Outcome {
 self_test!(claim 62, what_is_not_held_is_not_released);
 fn what_is_not_held_is_not_released() -> Outcome {
     let holding = Holding::new();
-    ensure!(holding.add(lock("kept", 1)).is_ok());
+    ensure!(holding.add(lock("kept", 1), 0).is_ok());
     let violation = broken(holding.remove(&ORDER, 2, "dropped", false))?;
     says(&violation, format_args!("'dropped' is released by a hart that does not hold it"))?;
     ensure_eq!(holding.locks(&ORDER).count(), 1);
@@ -186,7 +188,7 @@ fn locks_are_released_in_any_order() -> Outcome {
     let holding = Holding::new();
     let names = ["any one", "any two", "any three"];
     for (index, name) in names.into_iter().enumerate() {
-        ensure!(holding.add(lock(name, index)).is_ok());
+        ensure!(holding.add(lock(name, index), 0).is_ok());
     }
     ensure!(holding.remove(&ORDER, 1, names[1], false).is_ok());
     let mut left = holding.locks(&ORDER).map(|lock| (lock.name, lock.address));
@@ -202,10 +204,10 @@ self_test!(claim 62, a_lock_too_many_is_an_error);
 fn a_lock_too_many_is_an_error() -> Outcome {
     let holding = Holding::new();
     for address in 0..ROOM {
-        ensure!(holding.add(lock("many", address)).is_ok());
+        ensure!(holding.add(lock("many", address), 0).is_ok());
     }
     let last = lock("many", ROOM);
-    let violation = broken(holding.add(last))?;
+    let violation = broken(holding.add(last, 0))?;
     let line = line(last);
     says(
         &violation,
@@ -218,9 +220,11 @@ fn interrupts_that_are_on_while_a_lock_is_held_are_noticed() -> Outcome {
     let holding = Holding::new();
     ensure!(holding.interrupted(&ORDER).is_ok(), "an interrupt without a lock is refused");
     let open = lock("open", 1);
-    ensure!(holding.add(open).is_ok());
+    ensure!(holding.add(open, 0).is_ok());
     let line = line(open);
-    for violation in [holding.remove(&ORDER, 1, "open", true), holding.interrupted(&ORDER)] {
+    for violation in
+        [holding.remove(&ORDER, 1, "open", true).map(drop), holding.interrupted(&ORDER)]
+    {
         let violation = broken(violation)?;
         says(
             &violation,
@@ -234,10 +238,10 @@ self_test!(claim 61, nobody_sleeps_with_a_lock_held);
 fn nobody_sleeps_with_a_lock_held() -> Outcome {
     let holding = Holding::new();
     ensure!(holding.allows(&ORDER, Act::Sleep, 0).is_ok());
-    ensure!(holding.add(lock("queue", 1)).is_ok());
+    ensure!(holding.add(lock("queue", 1), 0).is_ok());
     ensure!(holding.allows(&ORDER, Act::Sleep, 1).is_ok(), "the lock that is allowed is refused");
     let data = lock("data", 2);
-    ensure!(holding.add(data).is_ok());
+    ensure!(holding.add(data, 0).is_ok());
     let line = line(data);
     let violation = broken(holding.allows(&ORDER, Act::Sleep, 1))?;
     says(
@@ -257,9 +261,9 @@ fn a_thread_leaves_its_hart_with_one_lock_and_no_other() -> Outcome {
         ensure!(matches!(violation, Violation::NothingToHandOver), "no lock is held: {violation}");
     }
     let data = lock("data", 2);
-    ensure!(holding.add(data).is_ok());
+    ensure!(holding.add(data, 0).is_ok());
     let line = line(data);
-    ensure!(holding.add(lock("queue", 1)).is_ok());
+    ensure!(holding.add(lock("queue", 1), 0).is_ok());
     for (act, words) in [(Act::Switch, "leaves its hart"), (Act::Exit, "ends")] {
         let violation = broken(holding.allows(&ORDER, act, 1))?;
         says(
@@ -300,5 +304,60 @@ fn a_held_lock_is_listed_with_its_name_hart_and_line() -> Outcome {
     };
     ensure!(cpu == here, "it is listed for CPU {cpu}, not {here}");
     ensure_eq!((site.file(), site.line()), (file!(), line));
+    Ok(())
+}
+
+/// Spins for so many ticks of the timebase.
+fn spin_for(ticks: u64) {
+    let begun = Instant::now().0;
+    while Instant::now().0 - begun < ticks {
+        core::hint::spin_loop();
+    }
+}
+
+self_test!(claim 98, the_longest_hold_of_a_lock_is_known_with_its_line);
+fn the_longest_hold_of_a_lock_is_known_with_its_line() -> Outcome {
+    static HELD: [SpinLock<()>; 2] = [const { SpinLock::new("held for long", ()) }; 2];
+    let longest = || checker::longest().find(|hold| hold.name == "held for long");
+    let before = longest().map_or(0, |hold| hold.ticks);
+    // The longest is the one in the middle, of either lock. Another round of this test must beat the last.
+    let ticks = before + 2_000;
+    let held = HELD[0].lock();
+    spin_for(ticks / 2);
+    drop(held);
+    let held = HELD[1].lock();
+    let line = line!() - 1;
+    spin_for(ticks);
+    drop(held);
+    drop(HELD[0].lock());
+    let found = longest().map(|hold| (hold.site.line(), hold.ticks >= ticks));
+    ensure_eq!(found, Some((line, true)));
+    Ok(())
+}
+
+self_test!(claim 98, harts 2, who_waits_for_a_lock_is_known_with_its_line);
+fn who_waits_for_a_lock_is_known_with_its_line() -> Outcome {
+    static WANTED: SpinLock<()> = SpinLock::new("waited for", ());
+    let waiting = || checker::waiting().find(|waiting| waiting.name == "waited for");
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    IS_HELD.store(false, Ordering::Relaxed);
+    let waiter = spawned(thread::spawn_on(CpuNumber(1), "waits", || {
+        while !IS_HELD.load(Ordering::Relaxed) {
+            sched::yield_now();
+        }
+        drop(WANTED.lock());
+    }))?;
+    let line = line!() - 2;
+    let held = WANTED.lock();
+    IS_HELD.store(true, Ordering::Relaxed);
+    let begun = Instant::now().0;
+    let mut found = None;
+    while found.is_none() && Instant::now().0 - begun < 300_000_000 {
+        found = waiting().map(|waiting| (waiting.cpu, waiting.site.line()));
+    }
+    drop(held);
+    waiter.join();
+    ensure_eq!(found, Some((CpuNumber(1), line)));
+    ensure!(waiting().is_none(), "it waits still");
     Ok(())
 }

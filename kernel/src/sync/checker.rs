@@ -6,7 +6,7 @@
 //! * [`about_to_switch`], [`thread_exits`]: the scheduler's, before the switch. The lock of the run queue is the only one
 //!   held then. It stays in the hart's list, and the thread that comes releases it from there.
 //! * [`enter_interrupt`], [`leave_interrupt`]: the trap handler's. The scheduler preempts behind the latter.
-//! * [`held`]: the crash report's.
+//! * [`held`]: the crash report's, and with [`waiting`] and [`longest`] the monitor's.
 //!
 //! It takes no lock and allocates nothing. A hart that reports a crash is checked no more.
 
@@ -14,7 +14,9 @@ use core::fmt::Write;
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use super::order::{Act, Class, Holding, Lock, Order, Violation};
+use riscv::register::time;
+
+use super::order::{Act, Class, Holding, Holds, Lock, Order, Violation};
 use crate::console::Unlocked;
 use crate::hart::{self, CpuNumber, MAX_CPUS};
 use crate::interrupts;
@@ -26,6 +28,9 @@ static ORDER: Order = Order::new();
 
 /// What each hart holds, by CPU number.
 static HOLDINGS: [Holding; MAX_CPUS] = [const { Holding::new() }; MAX_CPUS];
+
+/// For how long locks were held.
+static HOLDS: Holds = Holds::new();
 
 /// What the checker keeps in a lock: its name, and the class of that name once it was taken.
 pub struct Tag {
@@ -78,7 +83,10 @@ fn check(rule: impl FnOnce(&Holding) -> Result<(), Violation>) {
 #[track_caller]
 pub fn about_to_wait(tag: &Tag, address: usize) {
     let lock = tag.lock(address);
-    check(|holding| holding.admit(&ORDER, lock));
+    check(|holding| {
+        holding.want(lock);
+        holding.admit(&ORDER, lock)
+    });
     if ORDER.is_full() {
         say_that_it_is_full();
     }
@@ -99,14 +107,18 @@ fn say_that_it_is_full() {
 #[track_caller]
 pub fn taken(tag: &Tag, address: usize) {
     let lock = tag.lock(address);
-    check(|holding| holding.add(lock));
+    check(|holding| holding.add(lock, time::read64()));
 }
 
 /// A lock is about to be released.
 #[track_caller]
 pub fn released(tag: &Tag, address: usize) {
     let interrupts_on = interrupts::are_enabled();
-    check(|holding| holding.remove(&ORDER, address, tag.name, interrupts_on));
+    check(|holding| {
+        let (lock, since) = holding.remove(&ORDER, address, tag.name, interrupts_on)?;
+        HOLDS.note(lock, time::read64().saturating_sub(since));
+        Ok(())
+    });
 }
 
 /// The thread here may wait for another. It holds no spin lock, or only the one at the address `allowed` ([`SpinLock::address`];
@@ -160,4 +172,39 @@ pub fn held() -> impl Iterator<Item = Held> {
             holder: lock.site.map(|site| (CpuNumber(cpu), site)),
         })
     })
+}
+
+/// A hart that waits for a lock.
+pub struct Waiting {
+    /// The lock's name.
+    pub name: &'static str,
+    /// Who waits.
+    pub cpu: CpuNumber,
+    /// Where.
+    pub site: &'static Location<'static>,
+}
+
+/// The harts that wait for locks, of this moment.
+pub fn waiting() -> impl Iterator<Item = Waiting> {
+    HOLDINGS.iter().enumerate().filter_map(|(cpu, holding)| {
+        let wanted = holding.wanted(&ORDER)?;
+        Some(Waiting { name: wanted.name, cpu: CpuNumber(cpu), site: wanted.site? })
+    })
+}
+
+/// The longest that a lock was held.
+pub struct Longest {
+    /// The name of it and its like.
+    pub name: &'static str,
+    /// For how long, in ticks of the timebase.
+    pub ticks: u64,
+    /// Where it was taken.
+    pub site: &'static Location<'static>,
+}
+
+/// For each name of locks, the longest that one was held; not those that were held for less than a tick of the timebase.
+pub fn longest() -> impl Iterator<Item = Longest> {
+    HOLDS
+        .longest(&ORDER)
+        .filter_map(|(name, ticks, site)| Some(Longest { name, ticks, site: site? }))
 }

@@ -1,5 +1,5 @@
 //! The rules about spin locks, as functions that give what is wrong as a value: [`Order`] knows in which order locks were ever taken,
-//! [`Holding`] which a hart holds now. Neither takes a lock. [`checker`](super::checker) applies them to the kernel's own locks.
+//! [`Holding`] which a hart holds now, [`Holds`] for how long at the most. None takes a lock. [`checker`](super::checker) applies them to the kernel's own locks.
 
 use core::array;
 use core::fmt;
@@ -236,6 +236,8 @@ impl Order {
 pub struct Holding {
     slots: [Slot; ROOM],
     count: AtomicUsize,
+    /// The lock that the hart waits for, at whatever address but 0.
+    wanted: Slot,
     /// Whether the hart is in an interrupt handler.
     pub handles_interrupt: AtomicBool,
 }
@@ -243,7 +245,62 @@ pub struct Holding {
 struct Slot {
     address: AtomicUsize,
     class: AtomicUsize,
-    site: AtomicPtr<Location<'static>>,
+    site: SiteCell,
+    since: AtomicU64,
+}
+
+/// For how long locks of each class were held at the most, and which line had taken that one. If two harts set a record of one class
+/// at the same time, either may stay, with the line of either: these are figures for people.
+pub struct Holds {
+    ticks: [AtomicU64; CLASSES],
+    sites: [SiteCell; CLASSES],
+}
+
+/// A site that is shared.
+struct SiteCell(AtomicPtr<Location<'static>>);
+
+impl SiteCell {
+    const fn new() -> SiteCell {
+        SiteCell(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn set(&self, site: Site) {
+        let site = site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
+        self.0.store(site, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Site {
+        // SAFETY: null, or what `set` was given: a reference to a constant.
+        unsafe { self.0.load(Ordering::Relaxed).as_ref() }
+    }
+}
+
+impl Holds {
+    /// Nothing was held yet.
+    pub const fn new() -> Holds {
+        Holds {
+            ticks: [const { AtomicU64::new(0) }; CLASSES],
+            sites: [const { SiteCell::new() }; CLASSES],
+        }
+    }
+
+    /// A lock was released after this time.
+    pub fn note(&self, lock: Lock, ticks: u64) {
+        let Some(index) = lock.class.index() else { return };
+        if ticks > self.ticks[index].load(Ordering::Relaxed) {
+            self.ticks[index].store(ticks, Ordering::Relaxed);
+            self.sites[index].set(lock.site);
+        }
+    }
+
+    /// Each class of which a lock was held for a tick of the timebase or longer: its name, for how long, by which line.
+    pub fn longest(&self, order: &Order) -> impl Iterator<Item = (&'static str, u64, Site)> {
+        let all = self.ticks.iter().zip(&self.sites).enumerate();
+        all.filter_map(|(index, (ticks, site))| {
+            let ticks = ticks.load(Ordering::Relaxed);
+            (ticks > 0).then(|| (order.name(Class(index as u8)), ticks, site.get()))
+        })
+    }
 }
 
 impl Holding {
@@ -252,6 +309,7 @@ impl Holding {
         Holding {
             slots: [const { Slot::new() }; ROOM],
             count: AtomicUsize::new(0),
+            wanted: Slot::new(),
             handles_interrupt: AtomicBool::new(false),
         }
     }
@@ -274,19 +332,32 @@ impl Holding {
         self.locks(order).rev().try_for_each(|held| order.admit(held, taken))
     }
 
-    /// Adds a lock that was taken.
+    /// The lock is waited for from now on, until one is [added](Self::add).
+    pub fn want(&self, lock: Lock) {
+        self.wanted.set(lock);
+    }
+
+    /// The lock that the hart waits for; in passing also one that is free.
+    pub fn wanted(&self, order: &Order) -> Option<Lock> {
+        let wanted = self.wanted.lock(order);
+        (wanted.address != 0).then_some(wanted)
+    }
+
+    /// Adds a lock that was taken, at this time of the timebase.
     ///
     /// # Errors
     /// Without room.
-    pub fn add(&self, taken: Lock) -> Result<(), Violation> {
+    pub fn add(&self, taken: Lock, now: u64) -> Result<(), Violation> {
         let count = self.count.load(Ordering::Relaxed);
         let slot = self.slots.get(count).ok_or(Violation::TooMany { taken })?;
         slot.set(taken);
+        slot.since.store(now, Ordering::Relaxed);
+        self.wanted.address.store(0, Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes off a lock that is released, in whatever order.
+    /// Takes off a lock that is released, in whatever order, and gives it and its time as it was added.
     ///
     /// # Errors
     /// If it is not held, or interrupts are on.
@@ -296,18 +367,24 @@ impl Holding {
         address: usize,
         name: &'static str,
         interrupts_on: bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(Lock, u64), Violation> {
         let mut locks = self.locks(order);
         let Some(place) = locks.rposition(|held| held.address == address) else {
             return Err(Violation::NotHeld { name });
         };
+        let removed = self.slots[place].lock(order);
+        let since = self.slots[place].since.load(Ordering::Relaxed);
         if interrupts_on {
-            return Err(Violation::Interruptible { held: self.slots[place].lock(order) });
+            return Err(Violation::Interruptible { held: removed });
         }
         let last = self.count.load(Ordering::Relaxed) - 1;
-        (place..last).for_each(|place| self.slots[place].set(self.slots[place + 1].lock(order)));
+        for place in place..last {
+            let next = &self.slots[place + 1];
+            self.slots[place].set(next.lock(order));
+            self.slots[place].since.store(next.since.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         self.count.store(last, Ordering::Relaxed);
-        Ok(())
+        Ok((removed, since))
     }
 
     /// Whether a thread may do this now, with no lock held but the one at `handed_over`: which it need not hold to sleep, and must
@@ -346,23 +423,21 @@ impl Slot {
         Slot {
             address: AtomicUsize::new(0),
             class: AtomicUsize::new(0),
-            site: AtomicPtr::new(ptr::null_mut()),
+            site: SiteCell::new(),
+            since: AtomicU64::new(0),
         }
     }
 
     fn set(&self, lock: Lock) {
-        let site = lock.site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
         self.address.store(lock.address, Ordering::Relaxed);
         self.class.store(usize::from(lock.class.0), Ordering::Relaxed);
-        self.site.store(site, Ordering::Relaxed);
+        self.site.set(lock.site);
     }
 
     fn lock(&self, order: &Order) -> Lock {
         let class = Class(self.class.load(Ordering::Relaxed) as u8);
-        // SAFETY: null, or what `set` was given: a reference to a constant.
-        let site = unsafe { self.site.load(Ordering::Relaxed).as_ref() };
         let address = self.address.load(Ordering::Relaxed);
-        Lock { address, class, name: order.name(class), site }
+        Lock { address, class, name: order.name(class), site: self.site.get() }
     }
 }
 

@@ -49,3 +49,33 @@ pub fn held() -> impl Iterator<Item = Held> {
     let is_locked = SpinLock::is_locked(&console::LINE);
     is_locked.then_some(Held { name: "console", holder: None }).into_iter()
 }
+
+/// A hart that waits for a lock.
+pub struct Waiting {
+    /// The lock's name.
+    pub name: &'static str,
+    /// Who waits.
+    pub cpu: CpuNumber,
+    /// Where.
+    pub site: &'static core::panic::Location<'static>,
+}
+
+/// The harts that wait for locks: not known here.
+pub fn waiting() -> impl Iterator<Item = Waiting> {
+    core::iter::empty()
+}
+
+/// The longest that a lock was held.
+pub struct Longest {
+    /// The name of it and its like.
+    pub name: &'static str,
+    /// For how long, in ticks of the timebase.
+    pub ticks: u64,
+    /// Where it was taken.
+    pub site: &'static core::panic::Location<'static>,
+}
+
+/// How long locks were held at the most: not known here.
+pub fn longest() -> impl Iterator<Item = Longest> {
+    core::iter::empty()
+}
