@@ -190,16 +190,16 @@ impl Hart {
         self.scheduling.settle(self.cpu().0, entry_low);
     }
 
-    /// If a trap frame lies on the emergency stack for the first time, makes that the stack that later frames must fit, and
-    /// gives the bottom of the stack on which this one did not. There is no way back.
-    pub fn settle_on_emergency_stack(&self, frame: usize) -> Option<usize> {
-        let emergency = self.stack(StackKind::Emergency);
-        let left = self.stack_low.load(Ordering::Relaxed);
-        if !emergency.contains(&frame) || left == emergency.start {
+    /// If a trap frame ends where the emergency stack does, so that the vector has put it there, makes that the stack that later
+    /// frames must fit, and gives the bottom of the stack on which this one did not, the first time. There is no way back.
+    #[inline]
+    pub fn settle_on_emergency_stack(&self, frame_end: usize) -> Option<usize> {
+        if frame_end != self.emergency_top.load(Ordering::Relaxed) {
             return None;
         }
-        self.stack_low.store(emergency.start, Ordering::Relaxed);
-        Some(left)
+        let emergency = self.stack(StackKind::Emergency);
+        let left = self.stack_low.swap(emergency.start, Ordering::Relaxed);
+        Some(left).filter(|&left| left != emergency.start)
     }
 
     /// One more guard masks interrupts. `were_on` is `sstatus.SIE` before: the bit in its place, or 0.

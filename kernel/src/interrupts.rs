@@ -280,11 +280,11 @@ pub fn forget_longest_off() {
     STRETCHES.iter().for_each(Stretches::forget);
 }
 
-/// A trap's handler begins, with `sstatus` as the trap saved it: a stretch, if interrupts were on.
+/// The handler of a trap with this `scause` begins, with `sstatus` as the trap saved it: a stretch, if interrupts were on.
 #[inline]
-pub fn handler_begins(cause: Cause, status: usize) {
+pub fn handler_begins(code: usize, status: usize) {
     if MEASURES && status & STATUS_INTERRUPTS_BEFORE != 0 {
-        begin(Site::Trap(cause));
+        begin(Site::Trap(Cause { code, value: 0 }));
     }
 }
 
