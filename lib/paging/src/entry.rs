@@ -70,11 +70,13 @@ pub enum Entry {
 impl Entry {
     /// What the bits of an entry mean.
     pub fn decode(bits: usize) -> Entry {
+        if bits == 0 {
+            return Entry::Empty;
+        }
         let frame = FrameNumber(bits >> FRAME_SHIFT);
         let live = bits & VALID != 0;
         let flags = (bits % (1 << FRAME_SHIFT)) & !(VALID | RETIRED);
         let entry = match Rights::ALL.into_iter().find(|rights| rights.bits() == flags) {
-            _ if bits == 0 => Entry::Empty,
             Some(rights) => Entry::Leaf { frame, rights, live },
             None => Entry::Table { frame, live },
         };
