@@ -198,9 +198,9 @@ pub fn zero(frame: FrameNumber) {
     }
 }
 
-/// Tries `cbo.zero` once, on a frame, where the tree says that the boot hart has it: firmware may have left it off. All harts
-/// must have the same block, or a thread could not move.
-pub fn try_zero_instruction(machine: &Machine<'_>) {
+/// Tries `cbo.zero` once, on a frame that the caller has, where the tree says that the boot hart has it: firmware may have left it
+/// off. All harts must have the same block, or a thread could not move.
+pub fn try_zero_instruction(machine: &Machine<'_>, frame: FrameNumber) {
     let mut blocks = machine.harts.iter().filter(|hart| hart.enabled).map(|hart| hart.zero_block);
     let Some(Some(block)) = blocks.next() else { return };
     let block = block.get() as usize;
@@ -209,14 +209,14 @@ pub fn try_zero_instruction(machine: &Machine<'_>) {
     if !fits || blocks.any(|other| other.is_none_or(|other| other.get() as usize != block)) {
         return;
     }
-    let Some(frame) = allocate() else { return };
-    words(frame).for_each(|word| word.store(1, Ordering::Relaxed));
+    // More than it may clear.
+    let tried_on = words(frame).take(2 * block / 8);
+    tried_on.clone().for_each(|word| word.store(1, Ordering::Relaxed));
     let tried = probe::zero_block(vm::direct(frame.address()));
-    let cleared = words(frame).take_while(|word| word.load(Ordering::Relaxed) == 0).count() * 8;
+    let cleared = tried_on.take_while(|word| word.load(Ordering::Relaxed) == 0).count() * 8;
     if tried.is_ok() && cleared == block {
         ZERO_BLOCK.store(block, Ordering::Relaxed);
     }
-    free(frame).expect("the frame was just allocated");
 }
 
 /// Bytes that `cbo.zero` clears here; 0 where it is not used.

@@ -84,7 +84,9 @@ impl<M: TableMemory> AddressSpace<M> {
         }
         let links = self.change(pages, Some(frame), |slot, offset| match slot.entry {
             Entry::Empty => {
-                Ok(Entry::Leaf { frame: FrameNumber(frame.0 + offset / PAGE), rights, live: true })
+                // It does not overflow, as was checked for all of them.
+                let frame = FrameNumber(frame.0.wrapping_add(offset / PAGE));
+                Ok(Entry::Leaf { frame, rights, live: true })
             }
             _ => Err(Error::Occupied(*slot)),
         })?;
@@ -214,17 +216,18 @@ impl<M: TableMemory> AddressSpace<M> {
         run: &Run,
         mut visit: impl FnMut(&Step, usize) -> Result<(), Error<M::Error>>,
     ) -> Result<usize, Error<M::Error>> {
-        let mut slot = run.slot;
-        let mut offset = run.offset;
         for leaf in 0..run.leaves {
-            slot.index = run.slot.index + leaf;
-            slot.entry = self.entry(slot.table, slot.index);
-            if matches!(slot.entry, Entry::Table { .. }) {
+            let index = run.slot.index + leaf;
+            let entry = self.entry(run.slot.table, index);
+            if matches!(entry, Entry::Table { .. }) {
                 return Ok(leaf);
             }
-            visit(&slot, offset)?;
-            slot.address = VirtualAddress::at_position(slot.address.position() + span(run.level));
-            offset += span(run.level);
+            // Without a look at overflows, so that what errors alone need is computed for them alone.
+            let further = leaf.wrapping_mul(span(run.level));
+            let position = run.slot.address.position().wrapping_add(further);
+            let address = VirtualAddress::at_position(position);
+            let slot = Step { address, index, entry, ..run.slot };
+            visit(&slot, run.offset.wrapping_add(further))?;
         }
         Ok(run.leaves)
     }
