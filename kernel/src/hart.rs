@@ -150,7 +150,7 @@ impl Hart {
             interrupts_were_on: AtomicUsize::new(0),
             ipis: AtomicUsize::new(0),
             stop: Note::new(),
-            scheduling: sched::Part::new(),
+            scheduling: sched::Part::new(cpu),
             draws: Draws::new(),
             timer: timer::Part::new(),
             arrival: Arrival::new(),
@@ -220,6 +220,13 @@ impl Hart {
         (masks == 0).then(|| self.interrupts_were_on.load(Ordering::Relaxed))
     }
 
+    /// The only guard goes.
+    #[inline]
+    pub fn leave_last_mask(&self) {
+        debug_assert_eq!(self.masks(), 1, "more than one guard masks interrupts");
+        self.masks.store(0, Ordering::Relaxed);
+    }
+
     /// Guards alive on this hart.
     pub fn masks(&self) -> usize {
         self.masks.load(Ordering::Relaxed)
@@ -239,11 +246,6 @@ impl Hart {
     /// `sstatus.SIE` as it was before the first guard that masks interrupts now. It belongs to the thread: a switch takes it along.
     pub fn interrupts_were_on(&self) -> usize {
         self.interrupts_were_on.load(Ordering::Relaxed)
-    }
-
-    /// As [`interrupts_were_on`](Self::interrupts_were_on), for the thread that has come.
-    pub fn set_interrupts_were_on(&self, were_on: usize) {
-        self.interrupts_were_on.store(were_on, Ordering::Relaxed);
     }
 }
 

@@ -55,19 +55,36 @@ impl Masked {
     }
 }
 
+impl Masked {
+    /// Drops the only guard of `hart`, the one here, for a thread that had interrupts on before or not, wherever it ran: SIE, the bit in
+    /// its place, or 0.
+    #[inline]
+    pub fn drop_last(self, hart: &Hart, were_on: usize) {
+        core::mem::forget(self);
+        hart.leave_last_mask();
+        restore(were_on);
+    }
+}
+
 impl Drop for Masked {
     #[inline]
     fn drop(&mut self) {
         if let Some(were_on) = hart::of_this_cpu().leave_masked() {
-            if MEASURES && were_on != 0 {
-                end();
-            }
-            // SAFETY: as in `enable`; nothing is set where interrupts were off. Without a branch it costs less.
-            unsafe { asm!("csrs sstatus, {}", in(reg) were_on) };
-            if explore::EXPLORES && were_on != 0 {
-                explore::schedule_point(Point::InterruptsEnabled);
-            }
+            restore(were_on);
         }
+    }
+}
+
+/// Sets SIE if it was set before it was cleared: the bit in its place, or 0.
+#[inline]
+fn restore(were_on: usize) {
+    if MEASURES && were_on != 0 {
+        end();
+    }
+    // SAFETY: as in `enable`; nothing is set where interrupts were off. Without a branch it costs less.
+    unsafe { asm!("csrs sstatus, {}", in(reg) were_on) };
+    if explore::EXPLORES && were_on != 0 {
+        explore::schedule_point(Point::InterruptsEnabled);
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Part {
     current: AtomicPtr<Thread>,
     previous: AtomicPtr<Thread>,
     idle: Thread,
+    /// Which hart this is: bit n is CPU n.
+    bit: usize,
     /// The state of the page table that this hart has fenced for.
     fenced_in: AtomicUsize,
     /// Since when the current thread runs here, in ticks of the timebase.
@@ -35,8 +37,9 @@ pub struct Part {
 
 impl Part {
     /// Of a hart that is not up.
-    pub const fn new() -> Part {
+    pub const fn new(cpu: usize) -> Part {
         Part {
+            bit: 1 << cpu,
             queue: SpinLock::new("run queue", Queue::new()),
             current: AtomicPtr::new(core::ptr::null_mut()),
             previous: AtomicPtr::new(core::ptr::null_mut()),
@@ -52,7 +55,7 @@ impl Part {
         let idle = ThreadRef::of_static(&self.idle);
         idle.stack_low.store(stack_low, Ordering::Relaxed);
         idle.node.place(cpu, true);
-        idle.node.enter(cpu);
+        idle.node.enter();
         self.set_current(idle);
         self.since.store(time::read64(), Ordering::Relaxed);
     }
@@ -114,8 +117,7 @@ pub fn is_queued(thread: ThreadRef) -> bool {
 
 /// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
 pub fn begin() {
-    hart::of_this_cpu().set_interrupts_were_on(interrupts::ON);
-    SCHEDULER.arrive(&Harts);
+    SCHEDULER.arrive(&Harts, interrupts::ON);
 }
 
 /// Ends the current thread. No lock may be held.
@@ -150,28 +152,39 @@ struct Harts;
 
 impl Kernel for Harts {
     type Thread = ThreadRef;
+    type Here = &'static Hart;
+    /// `sstatus.SIE` as it was: the bit in its place, or 0.
+    type Interrupts = usize;
 
     fn cpus(&self) -> usize {
         hart::count()
     }
 
-    fn cpu(&self) -> usize {
-        hart::of_this_cpu().cpu().0
+    #[inline(always)]
+    fn here(&self) -> &'static Hart {
+        hart::of_this_cpu()
     }
 
-    fn current(&self) -> ThreadRef {
-        hart::of_this_cpu().current()
+    #[inline(always)]
+    fn cpu(&self, here: &'static Hart) -> usize {
+        here.cpu().0
     }
 
-    fn idle_thread(&self) -> ThreadRef {
-        hart::of_this_cpu().scheduling.idle()
+    #[inline(always)]
+    fn current(&self, here: &'static Hart) -> ThreadRef {
+        here.current()
     }
 
-    fn lock_here(&self) -> usize {
+    fn idle_thread(&self, here: &'static Hart) -> ThreadRef {
+        here.scheduling.idle()
+    }
+
+    #[inline(always)]
+    fn lock_here(&self) -> &'static Hart {
         let masked = interrupts::mask();
         let hart = masked.hart();
         SpinGuard::leak(hart.scheduling.queue.lock_masked(masked));
-        hart.cpu().0
+        hart
     }
 
     fn lock(&self, cpu: usize) {
@@ -183,18 +196,35 @@ impl Kernel for Harts {
     }
 
     fn unlock(&self, cpu: usize) {
-        drop(held(cpu));
+        drop(held(&HARTS[cpu]));
     }
 
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<ThreadRef>) -> R) -> R {
-        let mut queue = held(cpu);
+        let mut queue = held(&HARTS[cpu]);
         let result = act(&mut queue);
         SpinGuard::leak(queue);
         result
     }
 
-    fn switch(&self, from: ThreadRef, to: ThreadRef) {
-        let hart = hart::of_this_cpu();
+    #[inline(always)]
+    fn with_queue_here<R>(
+        &self,
+        here: &'static Hart,
+        act: impl FnOnce(&mut Queue<ThreadRef>) -> R,
+    ) -> R {
+        let mut queue = held(here);
+        let result = act(&mut queue);
+        SpinGuard::leak(queue);
+        result
+    }
+
+    #[inline(always)]
+    fn unlock_after_switch(&self, here: &'static Hart, interrupts_were_on: usize) {
+        held(here).release_last(here, interrupts_were_on);
+    }
+
+    #[inline(always)]
+    fn switch(&self, hart: &'static Hart, from: ThreadRef, to: ThreadRef) -> usize {
         debug_assert!(!interrupts::are_enabled(), "a switch with interrupts on");
         assert!(
             hart.masks() == 1,
@@ -208,11 +238,12 @@ impl Kernel for Harts {
         // (invariant THREAD-2).
         unsafe { switch::switch(from.context.get(), to.context.get()) };
         // Perhaps another hart: whether interrupts were on belongs to the thread.
-        hart::of_this_cpu().set_interrupts_were_on(interrupts_were_on);
+        interrupts_were_on
     }
 
-    fn previous(&self) -> ThreadRef {
-        of_pointer(&hart::of_this_cpu().scheduling.previous)
+    #[inline(always)]
+    fn previous(&self, here: &'static Hart) -> ThreadRef {
+        of_pointer(&here.scheduling.previous)
     }
 
     fn ended(&self, thread: ThreadRef) {
@@ -248,6 +279,7 @@ impl Kernel for Harts {
 impl Part {
     /// Everything of a switch but the registers: time, counts, the stack that the trap vector checks, and the fence for a stack that
     /// was mapped since this hart last fenced.
+    #[inline(always)]
     fn leave(&self, from: ThreadRef, to: ThreadRef, hart: &Hart) {
         let now = time::read64();
         let ran = now.wrapping_sub(self.since.load(Ordering::Relaxed));
@@ -257,7 +289,7 @@ impl Part {
         let switches = &to.counts.switches;
         switches.store(switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let harts = &to.counts.harts;
-        harts.store(harts.load(Ordering::Relaxed) | 1 << hart.cpu().0, Ordering::Relaxed);
+        harts.store(harts.load(Ordering::Relaxed) | self.bit, Ordering::Relaxed);
         self.previous.store(core::ptr::from_ref::<Thread>(&from).cast_mut(), Ordering::Relaxed);
         self.set_current(to);
         hart.stack_low.store(to.stack_low.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -273,9 +305,10 @@ fn queue(cpu: usize) -> &'static SpinLock<Queue<ThreadRef>> {
     &HARTS[cpu].scheduling.queue
 }
 
-/// The guard of a run queue whose lock this hart holds.
-fn held(cpu: usize) -> SpinGuard<'static, Queue<ThreadRef>> {
-    // SAFETY: the scheduler calls `with_queue` and `unlock` between `lock` and `unlock` alone, on the same hart: a switch gives the
-    // lock to the thread that comes (LOCK-2).
-    unsafe { queue(cpu).assume_held() }
+/// The guard of a run queue whose lock the hart here holds.
+#[inline(always)]
+fn held(hart: &'static Hart) -> SpinGuard<'static, Queue<ThreadRef>> {
+    // SAFETY: the scheduler calls `with_queue` and `unlock`, and those of the hart here, between `lock` and `unlock` alone, on the same
+    // hart: a switch gives the lock to the thread that comes (LOCK-2).
+    unsafe { hart.scheduling.queue.assume_held() }
 }

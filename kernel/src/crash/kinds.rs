@@ -66,7 +66,7 @@ fn illegal() {
     unsafe { core::arch::asm!("unimp") };
 }
 
-crash_kind!(claim 21, harts 1, "-", breakpoint, "breakpoint", "kinds::breakpoint,crash::crash_here");
+crash_kind!(claim 9, harts 1, "-", breakpoint, "breakpoint", "kinds::breakpoint,crash::crash_here");
 fn breakpoint() {
     // SAFETY: none: this is a deliberate fault. No mark stands behind it, so nothing goes on there.
     unsafe { core::arch::asm!("ebreak") };

@@ -7,6 +7,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::checker::{self, Tag};
+use crate::hart::Hart;
 use crate::interrupts::{self, Masked};
 use crate::{stop, trace};
 
@@ -130,6 +131,22 @@ impl<T> SpinGuard<'_, T> {
         mem::forget(guard);
     }
 
+    /// Drops the only guard of `hart`, the one here, as [`Masked::drop_last`] does.
+    #[inline]
+    pub fn release_last(self, hart: &Hart, were_on: usize) {
+        self.release();
+        mem::forget(self);
+        // SAFETY: what masks interrupts was forgotten with the guard.
+        unsafe { Masked::assume() }.drop_last(hart, were_on);
+    }
+
+    #[inline]
+    fn release(&self) {
+        checker::released(&self.lock.tag, self.lock.address());
+        // A swap, whose result nobody wants, is one instruction; a store with release is a fence and a store.
+        self.lock.word.swap(FREE, Ordering::Release);
+    }
+
     /// What [`checker`] knows the lock by.
     pub fn address(&self) -> usize {
         self.lock.address()
@@ -154,8 +171,6 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        checker::released(&self.lock.tag, self.lock.address());
-        // A swap, whose result nobody wants, is one instruction; a store with release is a fence and a store.
-        self.lock.word.swap(FREE, Ordering::Release);
+        self.release();
     }
 }

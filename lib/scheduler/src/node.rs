@@ -20,10 +20,10 @@ pub struct Node {
     pub(crate) next: AtomicUsize,
     /// Whether it runs, or its registers are not all saved yet.
     on_cpu: AtomicBool,
-    /// The hart it runs on, ran on last, or is to begin on.
+    /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
     home: AtomicUsize,
-    /// Whether it must stay there.
-    pinned: AtomicBool,
+    /// Whether it must stay there: 0 or 1. A word, as two are compared at each yield.
+    pinned: AtomicUsize,
     /// Whether it leaves its hart for the last time.
     ending: AtomicBool,
 }
@@ -35,7 +35,7 @@ impl Node {
             next: AtomicUsize::new(0),
             on_cpu: AtomicBool::new(false),
             home: AtomicUsize::new(0),
-            pinned: AtomicBool::new(false),
+            pinned: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
         }
     }
@@ -43,17 +43,22 @@ impl Node {
     /// Lets the thread begin on a hart, and stay there if it is pinned. Before it is first queued.
     pub fn place(&self, cpu: usize, pinned: bool) {
         self.home.store(cpu, Ordering::Relaxed);
-        self.pinned.store(pinned, Ordering::Relaxed);
+        self.pinned.store(pinned.into(), Ordering::Relaxed);
     }
 
-    /// The hart it runs on, ran on last, or is to begin on.
+    /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
     pub fn home(&self) -> usize {
         self.home.load(Ordering::Relaxed)
     }
 
     /// Whether it must stay there.
     pub fn is_pinned(&self) -> bool {
-        self.pinned.load(Ordering::Relaxed)
+        self.pinned.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether both must stay where they are, or both need not.
+    pub(crate) fn is_pinned_as(&self, other: &Node) -> bool {
+        self.pinned.load(Ordering::Relaxed) == other.pinned.load(Ordering::Relaxed)
     }
 
     /// Whether it runs, or its registers are not all saved yet.
@@ -62,9 +67,13 @@ impl Node {
         self.on_cpu.load(Ordering::Acquire)
     }
 
-    /// It runs on `cpu` from now on.
-    pub fn enter(&self, cpu: usize) {
+    /// It is to run on another hart, or on the same. The lock of a queue is held that it is in, or is about to be in.
+    pub fn move_to(&self, cpu: usize) {
         self.home.store(cpu, Ordering::Relaxed);
+    }
+
+    /// It runs on its [`home`](Self::home) from now on.
+    pub fn enter(&self) {
         self.on_cpu.store(true, Ordering::Relaxed);
     }
 

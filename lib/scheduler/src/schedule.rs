@@ -27,49 +27,50 @@ impl Scheduler {
     /// again. May be called with interrupts on or off, with no lock held.
     #[inline]
     pub fn yield_now<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.lock_here();
-        let from = kernel.current();
-        let next = kernel.with_queue(cpu, |queue| {
+        let here = kernel.lock_here();
+        let from = kernel.current(here);
+        let next = kernel.with_queue_here(here, |queue| {
             let next = queue.pop()?;
             queue.push(from);
             Some(next)
         });
-        let Some(to) = next else { return kernel.unlock(cpu) };
-        if from.node().is_pinned() != to.node().is_pinned() {
+        let Some(to) = next else { return kernel.unlock(kernel.cpu(here)) };
+        if !from.node().is_pinned_as(to.node()) {
+            let cpu = kernel.cpu(here);
             self.count(cpu, to, usize::wrapping_sub);
             self.count(cpu, from, usize::wrapping_add);
             if let Some(idle) = self.claim_for(from, cpu) {
                 kernel.interrupt(idle);
             }
         }
-        self.switch(kernel, from, to);
+        self.switch(kernel, here, from, to);
     }
 
     /// Blocks the current thread until another wakes it. `condition` is the lock under which the thread was queued where its waker
     /// will find it; it is released once nobody can wake the thread too early. It must be the only lock held.
     pub fn block<K: Kernel, C>(&self, kernel: &K, condition: C) {
-        let cpu = kernel.lock_here();
+        let here = kernel.lock_here();
         drop(condition);
-        self.leave(kernel, cpu);
+        self.leave(kernel, here);
     }
 
     /// Ends the current thread. Never returns: nothing queues the thread again.
     pub fn exit<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.lock_here();
-        kernel.current().node().end();
-        self.leave(kernel, cpu);
+        let here = kernel.lock_here();
+        kernel.current(here).node().end();
+        self.leave(kernel, here);
     }
 
     /// Switches to the next thread, or to idling. The queue lock here is held.
-    fn leave<K: Kernel>(&self, kernel: &K, cpu: usize) {
-        let from = kernel.current();
-        let to = self.pop(kernel, cpu).unwrap_or_else(|| kernel.idle_thread());
-        self.switch(kernel, from, to);
+    fn leave<K: Kernel>(&self, kernel: &K, here: K::Here) {
+        let from = kernel.current(here);
+        let to = self.pop(kernel, here).unwrap_or_else(|| kernel.idle_thread(here));
+        self.switch(kernel, here, from, to);
     }
 
-    fn pop<K: Kernel>(&self, kernel: &K, cpu: usize) -> Option<K::Thread> {
-        let next = kernel.with_queue(cpu, |queue| queue.pop())?;
-        self.count(cpu, next, usize::wrapping_sub);
+    fn pop<K: Kernel>(&self, kernel: &K, here: K::Here) -> Option<K::Thread> {
+        let next = kernel.with_queue_here(here, |queue| queue.pop())?;
+        self.count(kernel.cpu(here), next, usize::wrapping_sub);
         Some(next)
     }
 
@@ -80,21 +81,22 @@ impl Scheduler {
         count.store(change(count.load(Ordering::Relaxed), one), Ordering::Relaxed);
     }
 
-    #[inline]
-    fn switch<K: Kernel>(&self, kernel: &K, from: K::Thread, to: K::Thread) {
-        to.node().enter(kernel.cpu());
-        kernel.switch(from, to);
-        self.arrive(kernel);
+    #[inline(always)]
+    fn switch<K: Kernel>(&self, kernel: &K, here: K::Here, from: K::Thread, to: K::Thread) {
+        to.node().enter();
+        let interrupts = kernel.switch(here, from, to);
+        self.arrive(kernel, interrupts);
     }
 
     /// What a thread does first when it comes onto a hart, the first time as well: the other half of the switch that brought it
-    /// there. Releases the lock that the thread before it took.
-    #[inline]
-    pub fn arrive<K: Kernel>(&self, kernel: &K) {
-        let previous = kernel.previous();
+    /// there. Releases the lock that the thread before it took, and lets it have interrupts.
+    #[inline(always)]
+    pub fn arrive<K: Kernel>(&self, kernel: &K, interrupts: K::Interrupts) {
+        let here = kernel.here();
+        let previous = kernel.previous(here);
         let is_ending = previous.node().is_ending();
         previous.node().leave();
-        kernel.unlock(kernel.cpu());
+        kernel.unlock_after_switch(here, interrupts);
         if is_ending {
             kernel.ended(previous);
         }
@@ -105,11 +107,12 @@ impl Scheduler {
     pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
         let target = self.target(thread);
         kernel.lock(target);
+        thread.node().move_to(target);
         kernel.with_queue(target, |queue| queue.push(thread));
         self.count(target, thread, usize::wrapping_add);
         let idle = self.claim_for(thread, target);
         // Before the lock is released: a tick that comes then may let others run first, and who was claimed would sleep on.
-        if target != kernel.cpu() {
+        if target != kernel.cpu(kernel.here()) {
             kernel.interrupt(target);
         }
         if let Some(idle) = idle
@@ -189,8 +192,8 @@ impl Scheduler {
 
     /// One round of [`idle`](Self::idle).
     pub fn rest<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.cpu();
-        if self.run_something(kernel, cpu) {
+        let cpu = kernel.cpu(kernel.here());
+        if self.run_something(kernel) {
             return;
         }
         self.idle.fetch_or(1 << cpu, Ordering::Relaxed);
@@ -215,13 +218,14 @@ impl Scheduler {
     }
 
     /// Switches from the idle thread to one that is queued here, or on another hart. False if there is none.
-    fn run_something<K: Kernel>(&self, kernel: &K, cpu: usize) -> bool {
-        kernel.lock(cpu);
-        let next = self.pop(kernel, cpu).or_else(|| self.steal(kernel, cpu));
+    fn run_something<K: Kernel>(&self, kernel: &K) -> bool {
+        let here = kernel.lock_here();
+        let cpu = kernel.cpu(here);
+        let next = self.pop(kernel, here).or_else(|| self.steal(kernel, cpu));
         match next {
             Some(to) => {
                 self.pass_on(kernel);
-                self.switch(kernel, kernel.current(), to);
+                self.switch(kernel, here, kernel.current(here), to);
             }
             None => kernel.unlock(cpu),
         }
@@ -238,6 +242,7 @@ impl Scheduler {
             let may_move = |thread: K::Thread| !thread.node().is_pinned();
             let stolen = kernel.with_queue(victim, |queue| queue.pop_where(may_move));
             if let Some(stolen) = stolen {
+                stolen.node().move_to(cpu);
                 self.count(victim, stolen, usize::wrapping_sub);
             }
             kernel.unlock(victim);

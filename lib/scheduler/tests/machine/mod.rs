@@ -233,7 +233,8 @@ impl Machine {
     }
 
     fn enter(&self, cpu: usize, index: usize) {
-        self.thread(index).node().enter(cpu);
+        self.thread(index).node().move_to(cpu);
+        self.thread(index).node().enter();
         self.harts[cpu].current.store(index, Relaxed);
         self.tasks[index].cpu.store(cpu, Relaxed);
     }
@@ -258,7 +259,7 @@ impl Here {
         let act = std::panic::AssertUnwindSafe(|| {
             self.wait_for_hart();
             if self.task().was_first.load(Relaxed) == 0 {
-                self.machine.scheduler.arrive(self);
+                self.machine.scheduler.arrive(self, ());
             }
             body(self);
         });
@@ -308,6 +309,18 @@ impl Here {
             hart.watchers.lock().unwrap().push(checker::current());
             self.park();
         }
+    }
+
+    /// The hart that it runs on.
+    fn cpu(&self) -> usize {
+        let cpu = self.task().cpu.load(Relaxed);
+        assert_ne!(cpu, NONE, "thread {} runs without a hart", self.me);
+        assert_eq!(
+            self.machine.harts[cpu].current.load(Relaxed),
+            self.me,
+            "two threads on hart {cpu}"
+        );
+        cpu
     }
 
     fn task(&self) -> &Task {
@@ -379,27 +392,27 @@ impl Here {
 
 impl Kernel for Here {
     type Thread = Handle;
+    type Here = usize;
+    type Interrupts = ();
 
     fn cpus(&self) -> usize {
         self.machine.harts.len()
     }
 
-    fn cpu(&self) -> usize {
-        let cpu = self.task().cpu.load(Relaxed);
-        assert_ne!(cpu, NONE, "thread {} runs without a hart", self.me);
-        assert_eq!(
-            self.machine.harts[cpu].current.load(Relaxed),
-            self.me,
-            "two threads on hart {cpu}"
-        );
-        cpu
+    fn here(&self) -> usize {
+        self.cpu()
     }
 
-    fn current(&self) -> Handle {
+    fn cpu(&self, here: usize) -> usize {
+        assert_eq!(here, self.cpu(), "thread {} has moved to another hart", self.me);
+        here
+    }
+
+    fn current(&self, _: usize) -> Handle {
         self.machine.thread(self.me)
     }
 
-    fn idle_thread(&self) -> Handle {
+    fn idle_thread(&self, _: usize) -> Handle {
         self.machine.thread(self.cpu())
     }
 
@@ -448,8 +461,13 @@ impl Kernel for Here {
         })
     }
 
-    fn switch(&self, from: Handle, to: Handle) {
-        let cpu = self.cpu();
+    fn with_queue_here<R>(&self, here: usize, act: impl FnOnce(&mut Queue<Handle>) -> R) -> R {
+        assert_eq!(here, self.cpu(), "thread {} has moved to another hart", self.me);
+        self.with_queue(here, act)
+    }
+
+    fn switch(&self, cpu: usize, from: Handle, to: Handle) {
+        assert_eq!(cpu, self.cpu(), "thread {} has moved to another hart", self.me);
         let (from, to) = (from.task(), to.task());
         assert_eq!(from.index, self.me, "a thread leaves for another");
         assert_ne!(from.index, to.index, "a thread is its own successor");
@@ -473,6 +491,7 @@ impl Kernel for Here {
             *is_saved = false;
         });
         to.stack.with(|is_there| assert!(*is_there, "thread {} goes on after its end", to.index));
+        assert_eq!(to.node.home(), cpu, "thread {} runs where it is not at home", to.index);
         from.cpu.store(NONE, Relaxed);
         self.machine.harts[cpu].previous.with(|previous| *previous = Some(Handle(from)));
         self.machine.harts[cpu].current.store(to.index, Relaxed);
@@ -486,7 +505,11 @@ impl Kernel for Here {
         self.wait_for_hart();
     }
 
-    fn previous(&self) -> Handle {
+    fn unlock_after_switch(&self, here: usize, (): ()) {
+        self.unlock(here);
+    }
+
+    fn previous(&self, _: usize) -> Handle {
         self.hart().previous.with(|previous| previous.expect("the hart came from a thread"))
     }
 
@@ -614,7 +637,7 @@ impl<T> Condition<T> {
             let taken = self.state.with(|(state, waiters)| {
                 let taken = take(state);
                 if taken.is_none() {
-                    waiters.push(here.current());
+                    waiters.push(here.current(here.cpu()));
                 }
                 taken
             });
