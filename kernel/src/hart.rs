@@ -444,6 +444,7 @@ pub extern "C" fn other_hart_main() -> ! {
 
 /// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts. Whatever it is for is
 /// looked at after this: by the idle thread, which wakes, or here, if all are to stop.
+#[inline(never)]
 pub fn handle_ipi(hart: &Hart, interrupted: usize) {
     let _taken = trace::interrupt(Which::Ipi);
     hart.ipis.fetch_add(1, Ordering::Relaxed);

@@ -133,9 +133,17 @@ pub fn idle() -> ! {
     SCHEDULER.idle(&Harts)
 }
 
-/// Takes the current thread off its hart if another waits there: what a timer interrupt does on its way out.
-pub fn preempt() {
-    let hart = hart::of_this_cpu();
+/// Takes the current thread off its hart, the one here, if another waits there: what a timer interrupt does on its way out.
+#[inline]
+pub fn preempt(hart: &'static Hart) {
+    if SCHEDULER.has_queued(hart.cpu().0) {
+        preempt_for_another(hart);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn preempt_for_another(hart: &'static Hart) {
     let current = hart.current();
     if current == hart.scheduling.idle() {
         return;

@@ -12,7 +12,7 @@ use scheduler::Queue;
 
 use crate::console::println;
 use crate::hart::{self, Hart};
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, checker};
 use crate::thread::ThreadRef;
 use crate::trace::{self, Which};
 use crate::{interrupts, probe, sbi, sched};
@@ -40,7 +40,9 @@ pub struct Part {
     pub wakeups: AtomicUsize,
     /// What the comparator is set to.
     armed: AtomicU64,
-    /// Threads that sleep, the first to be woken first.
+    /// When the first thread that sleeps is to be woken, with the lock of [`sleepers`](Self::sleepers) held.
+    first_wake: AtomicU64,
+    /// Threads that sleep, the first to be woken first. Added and taken by this hart alone.
     sleepers: SpinLock<Queue<ThreadRef>>,
 }
 
@@ -52,6 +54,7 @@ impl Part {
             ticks: AtomicUsize::new(0),
             wakeups: AtomicUsize::new(0),
             armed: AtomicU64::new(NEVER),
+            first_wake: AtomicU64::new(NEVER),
             sleepers: SpinLock::new("sleepers", Queue::new()),
         }
     }
@@ -67,16 +70,29 @@ impl Part {
     }
 
     /// Sets the comparator of this hart. Fires at once if the deadline is past.
+    #[inline]
     pub fn arm(&self, deadline: u64) {
-        if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
-            return;
-        }
         if SSTC.load(Ordering::Relaxed) {
+            self.armed.store(deadline, Ordering::Relaxed);
             write_comparator(deadline);
-        } else {
-            // `start` has tried it.
+        } else if self.armed.swap(deadline, Ordering::Relaxed) != deadline {
+            // A call costs more than to look whether it changes anything. `start` has tried it.
             let _ = sbi::set_timer(deadline);
         }
+    }
+
+    /// Sets the comparator to the first sleeper's deadline, or to the next tick.
+    #[inline]
+    fn arm_for_next(&self) {
+        let [tick, wake] =
+            [&self.next_tick, &self.first_wake].map(|moment| moment.load(Ordering::Relaxed));
+        self.arm(tick.min(wake));
+    }
+
+    /// Keeps when the first of the sleepers is to be woken.
+    fn look_at_first(&self, sleepers: &Queue<ThreadRef>) {
+        let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
+        self.first_wake.store(first, Ordering::Relaxed);
     }
 }
 
@@ -134,7 +150,7 @@ pub fn description() -> &'static str {
 pub fn start_here() {
     let part = &hart::of_this_cpu().timer;
     part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);
-    part.arm(part.next_tick.load(Ordering::Relaxed));
+    part.arm_for_next();
     // SAFETY: a handler can run on this hart's stack (invariant TRAP-1).
     unsafe { sie::set_stimer() };
 }
@@ -145,38 +161,62 @@ fn next_on_grid(now: u64) -> u64 {
     (now / period + 1).saturating_mul(period)
 }
 
-/// Takes a timer interrupt: wakes who is due, counts the tick, and sets the comparator again. Says whether a tick was due.
-pub fn handle(hart: &Hart) -> bool {
-    let _taken = trace::interrupt(Which::Timer);
+/// Takes a timer interrupt: wakes who is due, counts the tick, sets the comparator again, and lets another thread run if a tick was due.
+#[inline]
+pub fn handle(hart: &'static Hart) {
     let part = &hart.timer;
     let now = time::read64();
-    // It has fired: whatever it is set to next must be written, or it stays pending.
-    part.armed.store(now, Ordering::Relaxed);
-    let first = wake_sleepers(part, now);
-    let mut next = part.next_tick.load(Ordering::Relaxed);
-    let is_due = now >= next;
-    if is_due {
-        part.ticks.store(part.ticks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // A late hart takes one tick and goes on with the grid: no storm, no drift.
-        next = next_on_grid(now);
-        part.next_tick.store(next, Ordering::Relaxed);
+    let tick = part.next_tick.load(Ordering::Relaxed);
+    let next = tick.wrapping_add(PERIOD.load(Ordering::Relaxed));
+    if now < part.first_wake.load(Ordering::Relaxed) && tick <= now && now < next {
+        finish(hart, Some(next), || ());
+    } else {
+        handle_unusual(hart, now);
     }
-    part.arm(next.min(first));
-    is_due
 }
 
-/// Wakes the sleepers that are due. Gives the deadline of the first that is not.
-fn wake_sleepers(part: &Part, now: u64) -> u64 {
+/// As [`handle`], when somebody is to be woken, or no tick or more than one is due. Apart, so that a usual tick needs no stack.
+#[cold]
+#[inline(never)]
+fn handle_unusual(hart: &'static Hart, now: u64) {
+    let is_due = now >= hart.timer.next_tick.load(Ordering::Relaxed);
+    // A late hart takes one tick and goes on with the grid: no storm, no drift.
+    finish(hart, is_due.then(|| next_on_grid(now)), || wake_sleepers(&hart.timer, now));
+}
+
+/// Does what is due; `next` is the tick after the one that is.
+#[inline(always)]
+fn finish(hart: &'static Hart, next: Option<u64>, wake: impl FnOnce()) {
+    checker::enter_interrupt();
+    let taken = trace::interrupt(Which::Timer);
+    let part = &hart.timer;
+    wake();
+    if let Some(next) = next {
+        let ticks = part.ticks.load(Ordering::Relaxed);
+        part.ticks.store(ticks.wrapping_add(1), Ordering::Relaxed);
+        part.next_tick.store(next, Ordering::Relaxed);
+    }
+    let next_tick = next.unwrap_or_else(|| part.next_tick.load(Ordering::Relaxed));
+    // Later than what has fired, so it is written: else the interrupt would stay pending.
+    part.arm(next_tick.min(part.first_wake.load(Ordering::Relaxed)));
+    drop(taken);
+    checker::leave_interrupt();
+    if next.is_some() {
+        sched::preempt(hart);
+    }
+}
+
+/// Wakes the sleepers that are due.
+fn wake_sleepers(part: &Part, now: u64) {
     let mut sleepers = part.sleepers.lock();
     while let Some(first) = sleepers.first() {
-        let deadline = first.wake_at.load(Ordering::Relaxed);
-        if deadline > now {
-            return deadline;
+        if first.wake_at.load(Ordering::Relaxed) > now {
+            break;
         }
         sleepers.pop();
         sched::wake(first);
     }
-    NEVER
+    part.look_at_first(&sleepers);
 }
 
 /// Lets the current thread sleep until `deadline`, or not at all if that is past. Never wakes early; late by what the hart is busy with.
@@ -190,8 +230,8 @@ pub fn sleep_until(deadline: Instant) {
     current.wake_at.store(deadline.0, Ordering::Relaxed);
     let mut sleepers = hart.timer.sleepers.lock_masked(masked);
     sleepers.insert_before(current, |other| other.wake_at.load(Ordering::Relaxed) > deadline.0);
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    hart.timer.arm(first.min(hart.timer.next_tick.load(Ordering::Relaxed)));
+    hart.timer.look_at_first(&sleepers);
+    hart.timer.arm_for_next();
     sched::block(sleepers);
 }
 
@@ -208,26 +248,23 @@ pub fn sleep(duration: Duration) {
 /// Breaks what the handler of this hart's next timer interrupt follows: for the crash of that name.
 pub fn damage_sleepers(wild: usize) {
     let masked = interrupts::mask();
-    let mut sleepers = masked.hart().timer.sleepers.lock();
-    sleepers.push(<ThreadRef as scheduler::Thread>::from_word(wild));
+    let part = &masked.hart().timer;
+    part.sleepers.lock().push(<ThreadRef as scheduler::Thread>::from_word(wild));
+    part.first_wake.store(0, Ordering::Relaxed);
 }
 
 /// Leaves out the ticks while the hart idles: only sleepers wake it. Interrupts are off.
 pub fn before_idling() {
     let part = &hart::of_this_cpu().timer;
-    let sleepers = part.sleepers.lock();
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    part.arm(first);
+    part.arm(part.first_wake.load(Ordering::Relaxed));
 }
 
 /// Begins with ticks again, on the same grid. Interrupts are off.
 pub fn after_idling() {
     let part = &hart::of_this_cpu().timer;
     part.wakeups.store(part.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let sleepers = part.sleepers.lock();
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
     part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);
-    part.arm(first.min(part.next_tick.load(Ordering::Relaxed)));
+    part.arm_for_next();
 }
 
 /// Writes `stimecmp` (privileged spec 18.1); an extension that `start` has found.

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
 use crate::sync::checker;
-use crate::{hart, interrupts, irq, probe, report, sched, timer};
+use crate::{hart, interrupts, irq, probe, report, timer};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
 /// down, which lets a backtrace walk from the handler into the interrupted code.
@@ -301,7 +301,9 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize) {
     if let Some(left) = hart.settle_on_emergency_stack(frame_end) {
         report::trap(frame, Cause::now(code), hart, Some(left));
     }
-    if code & code::INTERRUPT != 0 {
+    if code == code::TIMER {
+        timer::handle(hart);
+    } else if code & code::INTERRUPT != 0 {
         interrupt(frame, code, hart);
     } else if !(code == code::BREAKPOINT && probe::pass_breakpoint(frame)) {
         exception(frame, Cause::now(code), hart);
@@ -309,21 +311,16 @@ extern "C" fn handle(frame: &mut TrapFrame, code: usize) {
     interrupts::handler_ends(frame.status);
 }
 
-/// Takes an interrupt. Apart, so that `handle` is a jump: what needs registers saves them here.
+/// Takes an interrupt that is no tick. Apart, so that `handle` needs no stack: what does has it here.
 #[inline(never)]
-fn interrupt(frame: &mut TrapFrame, code: usize, hart: &Hart) {
+fn interrupt(frame: &mut TrapFrame, code: usize, hart: &'static Hart) {
     checker::enter_interrupt();
-    let mut is_tick = false;
     match code {
-        code::TIMER => is_tick = timer::handle(hart),
         code::IPI => hart::handle_ipi(hart, frame.pc),
         code::EXTERNAL => irq::handle(hart),
         _ => report::trap(frame, Cause::now(code), hart, None),
     }
     checker::leave_interrupt();
-    if is_tick {
-        sched::preempt();
-    }
 }
 
 /// Goes on behind a probe, or reports.

@@ -119,9 +119,9 @@ fn timer_rearm(meter: &mut Meter) -> Outcome {
     let masked = interrupts::mask();
     let part = &masked.hart().timer;
     let mut deadline = part.next_tick().0;
-    meter.each(|| {
+    meter.rounds(ROUNDS, |meter| {
         deadline += 1;
-        part.arm(deadline);
+        meter.time(|| part.arm(deadline));
     });
     part.arm(part.next_tick().0);
     drop(masked);

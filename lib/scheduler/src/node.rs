@@ -14,6 +14,11 @@ pub trait Thread: Copy + Eq {
     fn from_word(word: usize) -> Self;
 }
 
+/// What a thread counts that any hart may run.
+pub(crate) const FREE: usize = 1;
+/// What a thread counts that must stay on its hart: in a half of its own.
+pub(crate) const PINNED: usize = 1 << (usize::BITS / 2);
+
 /// What a thread holds for the scheduler.
 pub struct Node {
     /// The next in the queue it is in, as a word; 0 for none. Under that queue's lock.
@@ -22,8 +27,8 @@ pub struct Node {
     on_cpu: AtomicBool,
     /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
     home: AtomicUsize,
-    /// Whether it must stay there: 0 or 1. A word, as two are compared at each yield.
-    pinned: AtomicUsize,
+    /// Whether it must stay there, as what it counts among the threads that a hart has queued: [`PINNED`] or [`FREE`].
+    weight: AtomicUsize,
     /// Whether it leaves its hart for the last time.
     ending: AtomicBool,
 }
@@ -35,7 +40,7 @@ impl Node {
             next: AtomicUsize::new(0),
             on_cpu: AtomicBool::new(false),
             home: AtomicUsize::new(0),
-            pinned: AtomicUsize::new(0),
+            weight: AtomicUsize::new(FREE),
             ending: AtomicBool::new(false),
         }
     }
@@ -43,7 +48,7 @@ impl Node {
     /// Lets the thread begin on a hart, and stay there if it is pinned. Before it is first queued.
     pub fn place(&self, cpu: usize, pinned: bool) {
         self.home.store(cpu, Ordering::Relaxed);
-        self.pinned.store(pinned.into(), Ordering::Relaxed);
+        self.weight.store(if pinned { PINNED } else { FREE }, Ordering::Relaxed);
     }
 
     /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
@@ -53,12 +58,12 @@ impl Node {
 
     /// Whether it must stay there.
     pub fn is_pinned(&self) -> bool {
-        self.pinned.load(Ordering::Relaxed) != 0
+        self.weight() != FREE
     }
 
-    /// Whether both must stay where they are, or both need not.
-    pub(crate) fn is_pinned_as(&self, other: &Node) -> bool {
-        self.pinned.load(Ordering::Relaxed) == other.pinned.load(Ordering::Relaxed)
+    /// What it counts among the threads that a hart has queued.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight.load(Ordering::Relaxed)
     }
 
     /// Whether it runs, or its registers are not all saved yet.

@@ -1,14 +1,16 @@
 //! Yielding, blocking, waking, stealing and idling.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
+use crate::node::PINNED;
 use crate::{Kernel, Thread};
 
 /// What all harts know of each other. One for all of them.
 pub struct Scheduler {
     /// Which harts idle, and were not told yet of a thread that they may run: bit n is CPU n.
     idle: AtomicUsize,
-    /// How many threads are queued on each hart that another may take. Changed under the queue's lock, looked at without.
-    stealable: [AtomicUsize; Scheduler::MAXIMUM_CPUS],
+    /// How many threads are queued on each hart: in the lower half those that another may take, in the upper those that it may not.
+    /// Changed under the queue's lock, looked at without.
+    queued: [AtomicUsize; Scheduler::MAXIMUM_CPUS],
 }
 
 impl Scheduler {
@@ -19,7 +21,7 @@ impl Scheduler {
     pub const fn new() -> Self {
         Scheduler {
             idle: AtomicUsize::new(0),
-            stealable: [const { AtomicUsize::new(0) }; Self::MAXIMUM_CPUS],
+            queued: [const { AtomicUsize::new(0) }; Self::MAXIMUM_CPUS],
         }
     }
 
@@ -35,7 +37,7 @@ impl Scheduler {
             Some(next)
         });
         let Some(to) = next else { return kernel.unlock(kernel.cpu(here)) };
-        if !from.node().is_pinned_as(to.node()) {
+        if from.node().weight() != to.node().weight() {
             let cpu = kernel.cpu(here);
             self.count(cpu, to, usize::wrapping_sub);
             self.count(cpu, from, usize::wrapping_add);
@@ -76,9 +78,11 @@ impl Scheduler {
 
     /// Counts a thread that was queued or taken. The queue's lock is held.
     fn count<T: Thread>(&self, cpu: usize, thread: T, change: fn(usize, usize) -> usize) {
-        let count = &self.stealable[cpu];
-        let one = usize::from(!thread.node().is_pinned());
-        count.store(change(count.load(Ordering::Relaxed), one), Ordering::Relaxed);
+        let count = &self.queued[cpu];
+        count.store(
+            change(count.load(Ordering::Relaxed), thread.node().weight()),
+            Ordering::Relaxed,
+        );
     }
 
     #[inline(always)]
@@ -208,7 +212,13 @@ impl Scheduler {
 
     /// Whether a hart has a thread queued that another may take.
     fn stealable(&self, cpu: usize) -> bool {
-        self.stealable[cpu].load(Ordering::Relaxed) != 0
+        self.queued[cpu].load(Ordering::Relaxed) % PINNED != 0
+    }
+
+    /// Whether a hart has threads queued. One that another hart queues just now may not be seen yet.
+    #[inline]
+    pub fn has_queued(&self, cpu: usize) -> bool {
+        self.queued.get(cpu).is_some_and(|queued| queued.load(Ordering::Relaxed) != 0)
     }
 
     /// The other harts, the next one first.
