@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod figures;
+pub mod profile;
 pub mod results;
 pub mod table;
 
@@ -42,6 +43,7 @@ Examples:
   cargo run -- bench                everything, beside the baseline in results/
   cargo run -- bench frame          only what has `frame` in its name
   cargo run -- bench --json         for a program
+  cargo run -- bench yield --profile   how many of its instructions each function has
   cargo run -- bench --save         accepts these numbers as the new baseline"
 )]
 pub struct Arguments {
@@ -50,6 +52,9 @@ pub struct Arguments {
     /// Gives the numbers as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Shows which functions have the instructions, for each row that is measured
+    #[arg(long, conflicts_with_all = ["json", "save"])]
+    pub profile: bool,
     /// Writes the numbers to results/, as the baseline and, with the kernel's output, beside it
     #[arg(long, conflicts_with = "filter")]
     pub save: bool,
@@ -80,6 +85,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         // With its colours: `anstream` takes them out where nobody sees them.
         println!("{}\n", table::of(results, baseline.as_ref()).enforce_styling());
         println!("{}", table::legend(results));
+    }
+    if arguments.profile {
+        let image = image(&environment)?;
+        for row in &results.rows {
+            let shares = profile::of(&environment, &image, row)?;
+            println!("\n{}\n{}", row.name, profile::table(row, &shares).enforce_styling());
+        }
     }
     for sentence in baseline.iter().flat_map(|baseline| budget::versions(results, baseline)) {
         eprintln!("{NOTABLE}warning: {sentence}{NOTABLE:#}");

@@ -137,7 +137,8 @@ fn no_count_grew_beyond_what_the_baseline_allows() {
     if other_versions.is_empty() {
         assert!(
             breaches.is_empty(),
-            "beyond the baseline:\n{}\n`cargo run -- bench` shows all, and with `--save` accepts them",
+            "beyond the baseline:\n{}\n`cargo run -- bench ROW --profile` shows where a row's instructions are; `cargo run -- bench` shows \
+             all, and with `--save` accepts them",
             sentences.join("\n")
         );
     }
