@@ -33,6 +33,11 @@ const READS_BEFORE: usize = 3;
 /// The row that is measured by the first two reads.
 const BOOT: &str = "boot_to_first_thread";
 
+/// So many operations are enough for a mean.
+const ENOUGH: usize = 2_000;
+/// After so many instructions two are: ticks are far between.
+const PATIENCE: u64 = 15_000_000;
+
 /// A function's share of an operation.
 pub struct Share {
     /// Its name.
@@ -48,7 +53,10 @@ pub struct Share {
 pub fn of(environment: &Environment, image: &Image, row: &Row) -> anyhow::Result<Vec<Share>> {
     let functions = Functions::read(image)?;
     let mut operations = Operations::new(row, &functions);
-    trace(environment, image, &row.name, |address| operations.push(address))?;
+    trace(environment, image, &row.name, |address| {
+        operations.push(address);
+        operations.seen >= ENOUGH || operations.seen > 1 && operations.instructions > PATIENCE
+    })?;
     let counts = operations.counts;
     let all: u64 = counts.iter().sum();
     if all == 0 {
@@ -121,6 +129,9 @@ struct Operations<'a> {
     since: BTreeMap<usize, u64>,
     length: u64,
     reads: usize,
+    /// Operations, and instructions in all, so far.
+    seen: usize,
+    instructions: u64,
     /// How long an operation is; what is shorter is a loop that waits for one, or an empty one.
     lengths: Range<u64>,
     is_boot: bool,
@@ -138,6 +149,8 @@ impl<'a> Operations<'a> {
             since: BTreeMap::new(),
             length: 0,
             reads: 0,
+            seen: 0,
+            instructions: 0,
             lengths,
             is_boot,
         }
@@ -154,12 +167,14 @@ impl<'a> Operations<'a> {
                 }
             };
             if is_operation {
+                self.seen += 1;
                 self.since.iter().for_each(|(&function, count)| self.counts[function] += count);
             }
             self.since.clear();
             self.length = 0;
             self.reads += 1;
         }
+        self.instructions += 1;
         if let Some(function) = self.functions.find(address) {
             *self.since.entry(function).or_default() += 1;
             self.length += 1;
@@ -167,12 +182,12 @@ impl<'a> Operations<'a> {
     }
 }
 
-/// Boots the benchmark of a name, and calls `see` with the address of each instruction of the kernel.
+/// Boots the benchmark of a name, and calls `see` with the address of each instruction of the kernel, until it has seen enough.
 fn trace(
     environment: &Environment,
     image: &Image,
     name: &str,
-    mut see: impl FnMut(u64),
+    mut see: impl FnMut(u64) -> bool,
 ) -> anyhow::Result<()> {
     let lane = Lane::named("icount").expect("there is a lane that counts instructions");
     let mut boot = lane.boot(&image.elf, &format!("bench only={name}"));
@@ -188,12 +203,16 @@ fn trace(
     for line in BufReader::new(log).lines() {
         let line = line?;
         if line.starts_with("Trace") {
-            last.replace(address(&line).context("QEMU's log is not as expected")?).map(&mut see);
+            let now = address(&line).context("QEMU's log is not as expected")?;
+            if last.replace(now).is_some_and(&mut see) {
+                break;
+            }
         } else if line.starts_with("Stopped execution") {
             last = None;
         }
     }
-    last.map(see);
+    // Whatever it has still to say does not matter.
+    qemu.kill()?;
     qemu.wait()?;
     Ok(())
 }
