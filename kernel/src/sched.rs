@@ -9,7 +9,7 @@ use scheduler::{Kernel, Queue, Scheduler};
 
 use crate::explore::{self, Point};
 use crate::hart::{self, HARTS, Hart};
-use crate::interrupts;
+use crate::interrupts::{self, Masked};
 use crate::switch;
 use crate::sync::{SpinGuard, SpinLock, checker};
 use crate::thread::{self, Thread, ThreadRef};
@@ -97,6 +97,11 @@ pub fn block<T>(condition: SpinGuard<'_, T>) {
 
 /// Makes a blocked thread run, which is in no queue any more. Takes the lock of a run queue; may be called anywhere.
 pub fn wake(thread: ThreadRef) {
+    wake_masked(thread, &interrupts::mask());
+}
+
+/// As [`wake`], for who has interrupts masked.
+pub fn wake_masked(thread: ThreadRef, _: &Masked) {
     // Before it is: it may run, end and be gone as soon as it is queued.
     trace::record(Event::Wake { thread: thread.id() as u32, cpu: thread.node.home() as u32 });
     SCHEDULER.wake(&Harts, thread);
@@ -195,16 +200,30 @@ impl Kernel for Harts {
         hart
     }
 
+    #[inline(always)]
+    fn lock_here_masked(&self) -> &'static Hart {
+        let hart = hart::of_this_cpu();
+        // SAFETY: the lock of the condition masks interrupts, and hands that over to this one (LOCK-3).
+        SpinGuard::leak(unsafe { hart.scheduling.queue.lock_within() });
+        hart
+    }
+
+    fn unlock_here(&self, here: &'static Hart) {
+        drop(held(here));
+    }
+
     fn lock(&self, cpu: usize) {
-        SpinGuard::leak(queue(cpu).lock());
+        // SAFETY: the scheduler calls this with interrupts masked, and then `unlock` (LOCK-3).
+        SpinGuard::leak(unsafe { queue(cpu).lock_within() });
     }
 
     fn try_lock(&self, cpu: usize) -> bool {
-        queue(cpu).try_lock().map(SpinGuard::leak).is_some()
+        // SAFETY: as in `lock`.
+        unsafe { queue(cpu).try_lock_within() }.map(SpinGuard::leak).is_some()
     }
 
     fn unlock(&self, cpu: usize) {
-        drop(held(&HARTS[cpu]));
+        held(&HARTS[cpu]).hand_over();
     }
 
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<ThreadRef>) -> R) -> R {

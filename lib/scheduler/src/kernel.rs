@@ -2,6 +2,12 @@
 
 use crate::{Queue, Thread};
 
+/// The lock of a condition, held by a thread that blocks.
+pub trait ConditionLock {
+    /// Releases it. Interrupts stay masked, on behalf of the run queue's lock that was taken meanwhile.
+    fn hand_over(self);
+}
+
 /// A kernel: harts that lock, switch and interrupt each other.
 ///
 /// A CPU number is dense, from 0 on. "Here" is the hart that the caller runs on; unless said otherwise interrupts are off, so
@@ -34,13 +40,20 @@ pub trait Kernel {
     /// Masks interrupts and takes the lock of the run queue here. May be called with interrupts on.
     fn lock_here(&self) -> Self::Here;
 
-    /// Masks interrupts and takes the lock of a hart's run queue.
+    /// Takes the lock of the run queue here, for a thread that blocks: interrupts are masked by a lock that is about to
+    /// [hand that over](ConditionLock::hand_over).
+    fn lock_here_masked(&self) -> Self::Here;
+
+    /// Releases the lock of the run queue here and unmasks interrupts if they were not masked before it was taken.
+    fn unlock_here(&self, here: Self::Here);
+
+    /// Takes the lock of a hart's run queue.
     fn lock(&self, cpu: usize);
 
     /// Takes the lock of a hart's run queue, unless somebody has it.
     fn try_lock(&self, cpu: usize) -> bool;
 
-    /// Releases the lock of a hart's run queue and unmasks interrupts if they were not masked before it was taken.
+    /// Releases the lock of a hart's run queue, after [`lock`](Self::lock) or [`try_lock`](Self::try_lock).
     fn unlock(&self, cpu: usize);
 
     /// The run queue of a hart, whose lock is held.

@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::node::PINNED;
-use crate::{Kernel, Thread};
+use crate::{ConditionLock, Kernel, Thread};
 
 /// What all harts know of each other. One for all of them.
 pub struct Scheduler {
@@ -36,7 +36,7 @@ impl Scheduler {
             queue.push(from);
             Some(next)
         });
-        let Some(to) = next else { return kernel.unlock(kernel.cpu(here)) };
+        let Some(to) = next else { return kernel.unlock_here(here) };
         if from.node().weight() != to.node().weight() {
             let cpu = kernel.cpu(here);
             self.count(cpu, to, usize::wrapping_sub);
@@ -50,9 +50,9 @@ impl Scheduler {
 
     /// Blocks the current thread until another wakes it. `condition` is the lock under which the thread was queued where its waker
     /// will find it; it is released once nobody can wake the thread too early. It must be the only lock held.
-    pub fn block<K: Kernel, C>(&self, kernel: &K, condition: C) {
-        let here = kernel.lock_here();
-        drop(condition);
+    pub fn block<K: Kernel, C: ConditionLock>(&self, kernel: &K, condition: C) {
+        let here = kernel.lock_here_masked();
+        condition.hand_over();
         self.leave(kernel, here);
     }
 
@@ -64,6 +64,7 @@ impl Scheduler {
     }
 
     /// Switches to the next thread, or to idling. The queue lock here is held.
+    #[inline(always)]
     fn leave<K: Kernel>(&self, kernel: &K, here: K::Here) {
         let from = kernel.current(here);
         let to = self.pop(kernel, here).unwrap_or_else(|| kernel.idle_thread(here));
@@ -106,8 +107,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes a thread run that is blocked, or has not begun, and is in no queue. May be called with interrupts on or off, and with
-    /// locks held that come before those of run queues.
+    /// Makes a thread run that is blocked, or has not begun, and is in no queue. Interrupts are off; locks may be held that come before
+    /// those of run queues.
     pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
         let target = self.target(thread);
         kernel.lock(target);
@@ -237,7 +238,7 @@ impl Scheduler {
                 self.pass_on(kernel);
                 self.switch(kernel, here, kernel.current(here), to);
             }
-            None => kernel.unlock(cpu),
+            None => kernel.unlock_here(here),
         }
         next.is_some()
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::atomic::Ordering;
 use crate::checker::{self, AtomicBool, Cell};
-use crate::{Kernel, Node, Queue, Scheduler, Thread};
+use crate::{ConditionLock, Kernel, Node, Queue, Scheduler, Thread};
 
 /// Values that no hart has.
 const NONE: usize = usize::MAX;
@@ -333,7 +333,13 @@ impl Here {
 
     /// Wakes a thread by its number.
     pub fn wake(&self, index: usize) {
-        self.machine.scheduler.wake(self, self.machine.thread(index));
+        self.wake_thread(self.machine.thread(index));
+    }
+
+    fn wake_thread(&self, thread: Handle) {
+        self.mask();
+        self.machine.scheduler.wake(self, thread);
+        self.unmask();
     }
 
     pub fn yield_now(&self) {
@@ -418,24 +424,30 @@ impl Kernel for Here {
 
     fn lock_here(&self) -> usize {
         self.mask();
+        self.lock_here_masked()
+    }
+
+    fn lock_here_masked(&self) -> usize {
         let cpu = self.cpu();
-        self.machine.harts[cpu].lock.take();
-        self.machine.harts[cpu].holder.store(cpu, Relaxed);
+        self.lock(cpu);
         cpu
     }
 
+    fn unlock_here(&self, here: usize) {
+        self.unlock(here);
+        self.unmask();
+    }
+
     fn lock(&self, cpu: usize) {
-        self.mask();
+        assert_ne!(self.task().masks.load(Relaxed), 0, "a queue is locked with interrupts on");
         self.machine.harts[cpu].lock.take();
         self.machine.harts[cpu].holder.store(self.cpu(), Relaxed);
     }
 
     fn try_lock(&self, cpu: usize) -> bool {
-        self.mask();
         let is_taken = self.machine.harts[cpu].lock.try_take();
-        match is_taken {
-            true => self.machine.harts[cpu].holder.store(self.cpu(), Relaxed),
-            false => self.unmask(),
+        if is_taken {
+            self.machine.harts[cpu].holder.store(self.cpu(), Relaxed);
         }
         is_taken
     }
@@ -448,7 +460,6 @@ impl Kernel for Here {
             "the lock of hart {cpu} is released by another than its holder"
         );
         self.machine.harts[cpu].lock.release();
-        self.unmask();
     }
 
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<Handle>) -> R) -> R {
@@ -506,7 +517,7 @@ impl Kernel for Here {
     }
 
     fn unlock_after_switch(&self, here: usize, (): ()) {
-        self.unlock(here);
+        self.unlock_here(here);
     }
 
     fn previous(&self, _: usize) -> Handle {
@@ -601,6 +612,13 @@ impl Drop for Guard<'_> {
     }
 }
 
+impl ConditionLock for Guard<'_> {
+    fn hand_over(self) {
+        self.lock.release();
+        std::mem::forget(self);
+    }
+}
+
 /// Something that happens once, and that a thread computes until.
 pub struct Flag {
     is_set: AtomicBool,
@@ -662,7 +680,7 @@ impl<T> Condition<T> {
         });
         drop(guard);
         if let Some(waiter) = waiter {
-            here.machine.scheduler.wake(here, waiter);
+            here.wake_thread(waiter);
         }
     }
 }
