@@ -115,7 +115,15 @@ impl<'a, M: TableMemory> View<'a, M> {
 
     /// The last step of the [walk](Self::walk).
     pub fn lookup(&self, address: VirtualAddress) -> Step {
-        self.walk(address).last().expect("a walk has the root's step")
+        let (mut level, mut table) = (TOP, self.root);
+        loop {
+            let index = index(address, level);
+            let entry = Entry::decode(self.memory.read(table, index));
+            match entry {
+                Entry::Table { frame, .. } if level > 0 => (level, table) = (level - 1, frame),
+                _ => return Step { address, level, table, index, entry },
+            }
+        }
     }
 
     /// Every mapping, in the order of positions (the lower half first), neighbours joined.
