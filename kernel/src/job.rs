@@ -33,7 +33,10 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
         }
         Job::Crash(asked) => crash::run(asked),
         #[cfg(feature = "selftest")]
-        Job::Test(only) => crate::selftest::run(only),
+        Job::Test(only) => match &line.seeds {
+            Some(seeds) => crate::selftest::explore(only, seeds.clone(), line.places),
+            None => crate::selftest::run(only),
+        },
         #[cfg(not(feature = "selftest"))]
         Job::Test(_) => {
             exit::fail(exit::Failure::Refused, format_args!("this image has no self-tests"))

@@ -75,6 +75,9 @@ fn kernel_main(device_tree: usize) -> ! {
     if let Some(seed) = line.seed {
         explore::explore(seed);
     }
+    if let Some(switches) = line.switches {
+        explore::limit(switches);
+    }
     if line.trace {
         trace::dump_at_the_end();
     }

@@ -6,6 +6,7 @@
 use core::arch::{asm, naked_asm};
 use core::fmt;
 
+use crate::explore::{self, Point};
 use crate::trap::{Cause, TrapFrame, code};
 
 /// An access that faulted.
@@ -30,6 +31,7 @@ struct Outcome {
 
 impl Outcome {
     fn into_result(self) -> Result<u64, Fault> {
+        explore::schedule_point(Point::Probe);
         match self.cause_plus_one.checked_sub(1) {
             None => Ok(self.value as u64),
             Some(code) => Err(Fault { cause: Cause { code, value: self.value } }),

@@ -69,6 +69,11 @@ impl Part {
         of_pointer(&self.current)
     }
 
+    /// Whether another thread waits here to run. Takes the lock of the queue.
+    pub fn has_ready(&self) -> bool {
+        !self.queue.lock().is_empty()
+    }
+
     /// The thread that runs here when there is no other.
     pub fn idle(&'static self) -> ThreadRef {
         ThreadRef::of_static(&self.idle)
@@ -283,7 +288,16 @@ impl Kernel for Harts {
         steals.store(steals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    fn passed_over(&self) -> usize {
+        explore::passed_over(hart::of_this_cpu())
+    }
+
+    fn pick(&self, cpus: usize) -> usize {
+        explore::pick(cpus)
+    }
+
     fn interrupt(&self, cpu: usize) {
+        explore::delay(hart::of_this_cpu());
         if let Err(error) = sbi::send_ipi(HARTS[cpu].id()) {
             panic!("the firmware sends no IPI to CPU {cpu}: {error}");
         }
@@ -292,6 +306,7 @@ impl Kernel for Harts {
     fn wait_for_interrupt(&self) {
         trace::record(Event::Idle);
         timer::before_idling();
+        explore::delay(hart::of_this_cpu());
         interrupts::while_waiting(riscv::asm::wfi);
         timer::after_idling();
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::sync::SpinLock;
-use crate::vm::{self, PAGE, Rights};
+use crate::vm::{self, Mapping, PAGE, Rights};
 use crate::{frame, probe};
 
 /// Bytes of every stack.
@@ -19,7 +19,8 @@ const SLOT_BYTES: usize = 128 * 1024;
 /// Unmapped bytes below a stack of the region.
 pub const GAP_BYTES: usize = SLOT_BYTES - STACK_BYTES;
 
-/// A stack: mapped, nobody else's. Dropped, it is unmapped on every hart before its frames are free.
+/// A stack: mapped, nobody else's. Dropped, it is unmapped, and its frames and addresses are used again when no hart can reach them any
+/// more: some stacks wait for one fence of all harts.
 pub struct Stack {
     low: usize,
     mapped_in: usize,
@@ -59,6 +60,13 @@ impl Stack {
     /// # Errors
     /// Without memory or a free address; nothing is lost then.
     pub fn allocate() -> Result<Stack, NoStack> {
+        Self::try_allocate().or_else(|NoStack| {
+            vm::reclaim(give_back);
+            Self::try_allocate()
+        })
+    }
+
+    fn try_allocate() -> Result<Stack, NoStack> {
         let slot = SLOTS.lock().take().ok_or(NoStack)?;
         let low = vm::STACKS.start + slot * SLOT_BYTES + GAP_BYTES;
         for page in (low..low + STACK_BYTES).step_by(PAGE) {
@@ -84,9 +92,28 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        unmap(self.range());
-        SLOTS.lock().free.push((self.low - vm::STACKS.start) / SLOT_BYTES);
+        let range = self.range();
+        vm::retire(vm::pages(range.start, range.len()), give_back).expect("a stack is mapped");
     }
+}
+
+/// Makes a page of a dropped stack free for others, when no hart can reach it any more: its frame, and with the lowest its addresses.
+fn give_back(page: Mapping) {
+    free(page);
+    let (slot, offset) = slot_of(page.pages.start().value());
+    if offset == GAP_BYTES {
+        SLOTS.lock().free.push(slot);
+    }
+}
+
+fn free(page: Mapping) {
+    frame::free_run(page.frame, page.pages.count()).expect("a stack's frames are in use");
+}
+
+/// The slot in which an address lies, and where in it.
+fn slot_of(address: usize) -> (usize, usize) {
+    let offset = address - vm::STACKS.start;
+    (offset / SLOT_BYTES, offset % SLOT_BYTES)
 }
 
 /// The most bytes of a stack that were ever used: from its top down to the lowest word that is not zero. A stack begins as zeros,
@@ -97,8 +124,9 @@ pub fn most_used(stack: Range<usize>) -> usize {
     lowest.map_or(0, |lowest| stack.end - lowest)
 }
 
-/// Forgets the free slots behind the last that is in use, and the memory in which they were remembered.
+/// Gives back what dropped stacks had, and forgets the free slots behind the last that is in use, and the memory in which they were remembered.
 pub fn trim() {
+    vm::reclaim(give_back);
     let mut slots = SLOTS.lock();
     slots.free.sort_unstable();
     while slots.free.last().is_some_and(|last| last + 1 == slots.next) {
@@ -119,13 +147,9 @@ fn map_page(address: usize) -> bool {
     mapped.is_ok()
 }
 
-/// Unmaps pages and frees their frames, each when no hart can reach it any more.
+/// Unmaps pages that nobody has used yet, and frees their frames.
 fn unmap(addresses: Range<usize>) {
-    if addresses.is_empty() {
-        return;
+    if !addresses.is_empty() {
+        vm::unmap(vm::pages(addresses.start, addresses.len()), free).expect("a stack is mapped");
     }
-    vm::unmap(vm::pages(addresses.start, addresses.len()), |page| {
-        frame::free_run(page.frame, page.pages.count()).expect("a stack's frames are in use");
-    })
-    .expect("a stack is mapped");
 }

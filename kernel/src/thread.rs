@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use scheduler::{Node, Queue};
 
@@ -36,6 +36,8 @@ pub struct Thread {
     pub(crate) mapped_in: AtomicUsize,
     /// While it sleeps: when it is to be woken, in ticks of the timebase.
     pub(crate) wake_at: AtomicU64,
+    /// While it gives up its hart at a point of the schedule that is explored.
+    pub(crate) gives_up: AtomicBool,
     /// What it has done so far.
     pub counts: Counts,
     id: usize,
@@ -133,6 +135,7 @@ impl Thread {
             stack_low: AtomicUsize::new(stack_low),
             mapped_in: AtomicUsize::new(0),
             wake_at: AtomicU64::new(0),
+            gives_up: AtomicBool::new(false),
             counts: Counts {
                 run_time: AtomicU64::new(0),
                 switches: AtomicUsize::new(0),
@@ -174,6 +177,8 @@ impl fmt::Display for Thread {
 impl ThreadRef {
     /// For how long it has run so far, in ticks of the timebase. Of a thread that runs elsewhere, as far as can be seen now.
     pub fn run_time(self) -> u64 {
+        // A switch in between would move time from the second place to the first, which was read already.
+        let _masked = interrupts::mask();
         self.counts.run_time.load(Ordering::Relaxed) + sched::running_for(self)
     }
 

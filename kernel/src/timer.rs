@@ -15,7 +15,7 @@ use crate::hart::{self, Hart};
 use crate::sync::{SpinLock, checker};
 use crate::thread::ThreadRef;
 use crate::trace::{self, Which};
-use crate::{interrupts, probe, sbi, sched};
+use crate::{explore, interrupts, probe, sbi, sched};
 
 /// Ticks a second, on every hart that is not idle.
 pub const TICK_HERTZ: u64 = 100;
@@ -28,7 +28,7 @@ static PERIOD: AtomicU64 = AtomicU64::new(0);
 static SSTC: AtomicBool = AtomicBool::new(false);
 
 /// No deadline: the comparator never fires (privileged spec 18.1, SBI 6.1).
-const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;
 
 /// What a hart has for its time. Its own.
 pub struct Part {
@@ -38,6 +38,8 @@ pub struct Part {
     pub ticks: AtomicUsize,
     /// How often the hart woke from idling.
     pub wakeups: AtomicUsize,
+    /// While schedules are explored: when the current thread is taken off.
+    slice_end: AtomicU64,
     /// What the comparator is set to.
     armed: AtomicU64,
     /// When the first thread that sleeps is to be woken, with the lock of [`sleepers`](Self::sleepers) held.
@@ -53,6 +55,7 @@ impl Part {
             next_tick: AtomicU64::new(NEVER),
             ticks: AtomicUsize::new(0),
             wakeups: AtomicUsize::new(0),
+            slice_end: AtomicU64::new(NEVER),
             armed: AtomicU64::new(NEVER),
             first_wake: AtomicU64::new(NEVER),
             sleepers: SpinLock::new("sleepers", Queue::new()),
@@ -81,12 +84,20 @@ impl Part {
         }
     }
 
-    /// Sets the comparator to the first sleeper's deadline, or to the next tick.
+    /// Sets the comparator for what comes first: the next tick, the first sleeper, the end of a slice.
     #[inline]
     fn arm_for_next(&self) {
-        let [tick, wake] =
-            [&self.next_tick, &self.first_wake].map(|moment| moment.load(Ordering::Relaxed));
-        self.arm(tick.min(wake));
+        self.arm_for(self.next_tick.load(Ordering::Relaxed));
+    }
+
+    /// As [`arm_for_next`](Self::arm_for_next), when the next tick is due at `tick`.
+    #[inline]
+    fn arm_for(&self, tick: u64) {
+        let mut next = tick.min(self.first_wake.load(Ordering::Relaxed));
+        if explore::EXPLORES {
+            next = next.min(self.slice_end.load(Ordering::Relaxed));
+        }
+        self.arm(next);
     }
 
     /// Keeps when the first of the sleepers is to be woken.
@@ -168,11 +179,33 @@ pub fn handle(hart: &'static Hart) {
     let now = time::read64();
     let tick = part.next_tick.load(Ordering::Relaxed);
     let next = tick.wrapping_add(PERIOD.load(Ordering::Relaxed));
-    if now < part.first_wake.load(Ordering::Relaxed) && tick <= now && now < next {
-        finish(hart, Some(next), || ());
+    let wakes_nobody = now < part.first_wake.load(Ordering::Relaxed);
+    if !explore::EXPLORES && wakes_nobody && tick <= now && now < next {
+        finish(hart, Some(next), || false);
     } else {
         handle_unusual(hart, now);
     }
+}
+
+/// What is explored at a timer interrupt: whether the slice of the current thread is over, and then how long the next one is.
+fn end_slice(hart: &Hart, now: u64) -> bool {
+    explore::watch(now);
+    let slice_end = &hart.timer.slice_end;
+    let is_over = now >= slice_end.load(Ordering::Relaxed);
+    if is_over {
+        explore::slice_is_over();
+        slice_end.store(explore::slice_end(hart, now), Ordering::Relaxed);
+    }
+    is_over
+}
+
+/// Begins with slices on this hart, which are explored from now on.
+pub fn begin_slice() {
+    let masked = interrupts::mask();
+    let hart = masked.hart();
+    let part = &hart.timer;
+    part.slice_end.store(explore::slice_end(hart, time::read64()), Ordering::Relaxed);
+    part.arm(part.armed.load(Ordering::Relaxed).min(part.slice_end.load(Ordering::Relaxed)));
 }
 
 /// As [`handle`], when somebody is to be woken, or no tick or more than one is due. Apart, so that a usual tick needs no stack.
@@ -181,16 +214,22 @@ pub fn handle(hart: &'static Hart) {
 fn handle_unusual(hart: &'static Hart, now: u64) {
     let is_due = now >= hart.timer.next_tick.load(Ordering::Relaxed);
     // A late hart takes one tick and goes on with the grid: no storm, no drift.
-    finish(hart, is_due.then(|| next_on_grid(now)), || wake_sleepers(&hart.timer, now));
+    finish(hart, is_due.then(|| next_on_grid(now)), || {
+        if now >= hart.timer.first_wake.load(Ordering::Relaxed) {
+            wake_sleepers(&hart.timer, now);
+        }
+        explore::EXPLORES && end_slice(hart, now)
+    });
 }
 
-/// Does what is due; `next` is the tick after the one that is.
+/// Does what is due; `next` is the tick after the one that is. What `act` does comes first; it says whether the current thread's slice is
+/// over.
 #[inline(always)]
-fn finish(hart: &'static Hart, next: Option<u64>, wake: impl FnOnce()) {
+fn finish(hart: &'static Hart, next: Option<u64>, act: impl FnOnce() -> bool) {
     checker::enter_interrupt();
     let taken = trace::interrupt(Which::Timer);
     let part = &hart.timer;
-    wake();
+    let slice_is_over = act();
     if let Some(next) = next {
         let ticks = part.ticks.load(Ordering::Relaxed);
         part.ticks.store(ticks.wrapping_add(1), Ordering::Relaxed);
@@ -198,10 +237,10 @@ fn finish(hart: &'static Hart, next: Option<u64>, wake: impl FnOnce()) {
     }
     let next_tick = next.unwrap_or_else(|| part.next_tick.load(Ordering::Relaxed));
     // Later than what has fired, so it is written: else the interrupt would stay pending.
-    part.arm(next_tick.min(part.first_wake.load(Ordering::Relaxed)));
+    part.arm_for(next_tick);
     drop(taken);
     checker::leave_interrupt();
-    if next.is_some() {
+    if next.is_some() || slice_is_over {
         sched::preempt(hart);
     }
 }
@@ -256,14 +295,19 @@ pub fn damage_sleepers(wild: usize) {
 /// Leaves out the ticks while the hart idles: only sleepers wake it. Interrupts are off.
 pub fn before_idling() {
     let part = &hart::of_this_cpu().timer;
-    part.arm(part.first_wake.load(Ordering::Relaxed));
+    part.arm(part.first_wake.load(Ordering::Relaxed).min(explore::deadline()));
 }
 
 /// Begins with ticks again, on the same grid. Interrupts are off.
 pub fn after_idling() {
-    let part = &hart::of_this_cpu().timer;
+    let hart = hart::of_this_cpu();
+    let part = &hart.timer;
     part.wakeups.store(part.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);
+    let now = time::read64();
+    part.next_tick.store(next_on_grid(now), Ordering::Relaxed);
+    if explore::EXPLORES {
+        part.slice_end.store(explore::slice_end(hart, now), Ordering::Relaxed);
+    }
     part.arm_for_next();
 }
 

@@ -120,6 +120,28 @@ impl Recorded {
     }
 }
 
+impl Recorded {
+    /// What happened, in words for people.
+    pub fn words(self) -> impl fmt::Display {
+        let [what, second] = self.words;
+        let (kind, first) = (what as u32 as usize, what >> 32);
+        fmt::from_fn(move |f| match kind {
+            0 => write!(f, "switches from thread {first} to {second}"),
+            1 => write!(f, "wakes thread {first}, for CPU {second}"),
+            2..=4 => write!(f, "takes an interrupt: {}", KINDS[kind]),
+            5 => f.write_str("has taken it"),
+            6 => write!(f, "steals thread {first} from CPU {second}"),
+            7 => f.write_str("sleeps"),
+            8 | 9 => {
+                write!(f, "{} for the lock at {:#x}", ["waits", "has waited"][kind - 8], second)
+            }
+            10 => write!(f, "spawns thread {first}"),
+            11 => write!(f, "ends thread {first}"),
+            _ => write!(f, "gives up its thread at a point ({first})"),
+        })
+    }
+}
+
 /// Its time, its kind and its two arguments; what has fewer has zeros.
 impl fmt::Display for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

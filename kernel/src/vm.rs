@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use arrayvec::ArrayVec;
 use frames::{FrameNumber, FrameRange};
 use machine::{Machine, PhysicalRange};
-use paging::{AddressSpace, Error, Fence, Harts, Layer, Mapping, Owed, Pages, TableMemory, View};
-pub use paging::{PAGE, Rights, VirtualAddress};
+use paging::{AddressSpace, Error, Fence, Harts, Layer, Owed, Pages, TableMemory, View};
+pub use paging::{Mapping, PAGE, Rights, VirtualAddress};
 
 use crate::image::{self, Section};
 use crate::sync::SpinLock;
@@ -69,7 +69,16 @@ const BOOT_MEMORY_MIDDLE: usize = 5;
 static IMAGE_BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// The kernel's page table, once it is built. Its lock is held while fences of a change are executed.
-static SPACE: SpinLock<Option<AddressSpace<Tables>>> = SpinLock::new("address space", None);
+static SPACE: SpinLock<Option<Space>> = SpinLock::new("address space", None);
+
+/// How many changes may wait for one fence.
+const RETIRED: usize = 16;
+
+/// The page table, and the fences that other harts owe for what was retired.
+struct Space {
+    table: AddressSpace<Tables>,
+    retired: ArrayVec<Owed, RETIRED>,
+}
 
 /// Frames for the tables of the first build, from the memory that the boot has mapped: the next, and the end.
 static BOOT_FRAMES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -361,7 +370,7 @@ fn map_first(
 /// Makes `space` the page table of this hart and of those that start later.
 fn activate(space: AddressSpace<Tables>) {
     let satp = SATP_SV39 | space.root().0;
-    *SPACE.lock() = Some(space);
+    *SPACE.lock() = Some(Space { table: space, retired: ArrayVec::new() });
     // SAFETY: the new table maps what the old one maps of image, stack, tree and memory, to the same frames with the same
     // rights (VM-1). The fences: the tables' stores come before their first walk, and the old table's entries are forgotten.
     unsafe { asm!("sfence.vma", "csrw satp, {}", "sfence.vma", in(reg) satp) };
@@ -399,40 +408,83 @@ pub fn unmap(pages: Pages, give: impl FnMut(Mapping)) -> Result<(), MapError> {
     change(|space| space.unmap(pages), give)
 }
 
+/// Unmaps mapped pages for this hart. Others may reach them until they are fenced too, one fence for many such changes: here if many
+/// wait, else by [`reclaim`]. Then `give` is called for all that was mapped.
+///
+/// # Errors
+/// As for [`protect`].
+pub fn retire(pages: Pages, give: impl FnMut(Mapping)) -> Result<(), MapError> {
+    let mut space = SPACE.lock();
+    let space = space.as_mut().expect(BUILT);
+    let owed = space.table.unmap(pages)?;
+    owed.settle_here(fence_here);
+    space.retired.push(owed);
+    if space.retired.is_full() {
+        space.reclaim(give);
+    }
+    Ok(())
+}
+
+/// Fences every hart, and calls `give` for all that was retired: no hart can reach it any more.
+pub fn reclaim(give: impl FnMut(Mapping)) {
+    let mut space = SPACE.lock();
+    space.as_mut().expect(BUILT).reclaim(give);
+}
+
+impl Space {
+    fn reclaim(&mut self, mut give: impl FnMut(Mapping)) {
+        if self.retired.is_empty() {
+            return;
+        }
+        match Owed::settle_all(self.retired.take(), fence) {
+            Ok(settled) => settled.for_each(|settled| self.table.close(settled, &mut give)),
+            Err(error) => panic!("{NO_REMOTE_FENCE}{error}"),
+        }
+    }
+}
+
+const BUILT: &str = "the address space is changed after it was built";
+const NO_REMOTE_FENCE: &str = "the firmware does not fence other harts: ";
+
 /// Makes a change and executes the fence that it owes, with the lock held: what was unmapped is nobody's before.
 fn change(
     make: impl FnOnce(&mut AddressSpace<Tables>) -> Result<Owed, MapError>,
     give: impl FnMut(Mapping),
 ) -> Result<(), MapError> {
     let mut space = SPACE.lock();
-    let space = space.as_mut().expect("the address space is changed after it was built");
-    match make(space)?.settle(fence) {
+    let table = &mut space.as_mut().expect(BUILT).table;
+    match make(table)?.settle(fence) {
         Ok(settled) => {
-            space.close(settled, give);
+            table.close(settled, give);
             Ok(())
         }
-        Err((_, error)) => panic!("the firmware does not fence other harts: {error}"),
+        Err((_, error)) => panic!("{NO_REMOTE_FENCE}{error}"),
     }
 }
 
 /// Executes a fence on this hart, and where all must, on the others that are up.
 fn fence(fence: Fence, harts: Harts) -> Result<(), sbi::Error> {
+    fence_here(fence);
     let (start, size) = match fence {
-        Fence::Everything => {
-            fence_this_hart();
-            (0, usize::MAX)
-        }
+        Fence::Everything => (0, usize::MAX),
+        Fence::Pages(pages) => (pages.start().value(), pages.size()),
+    };
+    match harts {
+        Harts::This => Ok(()),
+        Harts::All => hart::each_group_of_others(|group| sbi::remote_fence(group, start, size)),
+    }
+}
+
+/// Executes a fence on this hart.
+fn fence_here(fence: Fence) {
+    match fence {
+        Fence::Everything => fence_this_hart(),
         Fence::Pages(pages) => {
             for address in pages.addresses() {
                 // SAFETY: forgets cached leaf entries for an address. Not `nomem`: later accesses must not come before.
                 unsafe { asm!("sfence.vma {}, zero", in(reg) address.value()) };
             }
-            (pages.start().value(), pages.size())
         }
-    };
-    match harts {
-        Harts::This => Ok(()),
-        Harts::All => hart::each_group_of_others(|group| sbi::remote_fence(group, start, size)),
     }
 }
 
@@ -459,7 +511,7 @@ pub fn map_device(registers: PhysicalRange) -> Result<usize, MapError> {
 
 /// Frames that hold tables.
 pub fn table_pages() -> usize {
-    SPACE.lock().as_ref().map_or(0, AddressSpace::table_pages)
+    SPACE.lock().as_ref().map_or(0, |space| space.table.table_pages())
 }
 
 /// The physical addresses of the image.

@@ -2,7 +2,7 @@
 //! the whole suite, in a lane. `cargo test`, `test`, `soak` and `mutants` all run their boots through it.
 
 use std::fmt::Write as _;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
@@ -30,6 +30,17 @@ pub enum Subject {
         /// Under which circumstances: options for the kernel's command line, such as `cpu=1,masked`, or none.
         options: &'static str,
     },
+    /// One self-test, again for each of these seeds, in one boot.
+    Seeds {
+        /// Its name.
+        name: String,
+        /// Where it is registered.
+        place: Place,
+        /// The seeds.
+        seeds: Range<u64>,
+        /// More words for the kernel's command line, each after a blank.
+        more: String,
+    },
     /// These self-tests one after the other in one boot: what one leaves behind, the next meets.
     Suite {
         /// Their names.
@@ -55,7 +66,10 @@ pub struct Case {
 pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<Case> {
     let (fit, unfit): (Vec<_>, Vec<_>) =
         manifest.tests.iter().partition(|test| lane.fits(&test.entry));
-    let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
+    let names = |tests: &[&Test]| {
+        let of_the_suite = tests.iter().filter(|test| !test.entry.flags.example);
+        of_the_suite.map(|test| test.name.clone()).collect()
+    };
     let suite = (!fit.is_empty())
         .then(|| Subject::Suite { names: names(&fit), all_but: Some(names(&unfit)) });
     let tests = fit
@@ -105,6 +119,10 @@ impl Case {
             Subject::Test { name, .. } => {
                 Expectation::Tests { ok: vec![name.clone()], skipped: Vec::new() }
             }
+            Subject::Seeds { name, seeds, .. } => Expectation::Tests {
+                ok: seeds.clone().map(|seed| format!("{name}@{seed}")).collect(),
+                skipped: Vec::new(),
+            },
             Subject::Suite { names, all_but } => Expectation::Tests {
                 ok: names.clone(),
                 skipped: all_but.clone().unwrap_or_default(),
@@ -139,7 +157,15 @@ impl Case {
             Profile::Checked => "",
             Profile::Release => " --profile release",
         };
-        let (subject, lane) = (self.subject.name(), self.lane.name);
+        let lane = self.lane.name;
+        if let Subject::Seeds { name, seeds, .. } = &self.subject {
+            let Range { start, end } = seeds;
+            return match end - start {
+                1 => format!("cargo run -- explore --lane {lane} --replay {start} {name}"),
+                _ => format!("cargo run -- explore --lane {lane} --seeds {start}..{end} {name}"),
+            };
+        }
+        let subject = self.subject.name();
         format!("cargo run -- test --exact {subject} --lane {lane}{build}")
     }
 
@@ -184,6 +210,7 @@ impl Subject {
     pub fn name(&self) -> String {
         match self {
             Self::Test { name, .. } => name.clone(),
+            Self::Seeds { name, seeds, .. } => format!("{name}@{}..{}", seeds.start, seeds.end),
             Self::Crash { crash, options: "" } => format!("crash::{}", crash.kind),
             Self::Crash { crash, options } => format!("crash::{},{options}", crash.kind),
             Self::Suite { .. } => "suite".to_owned(),
@@ -194,6 +221,9 @@ impl Subject {
     pub fn command_line(&self) -> String {
         match self {
             Self::Test { name, .. } => format!("test only={name}"),
+            Self::Seeds { name, seeds, more, .. } => {
+                format!("test only={name} seeds={}..{}{more}", seeds.start, seeds.end)
+            }
             Self::Suite { all_but: Some(_), .. } => "test".to_owned(),
             Self::Suite { names, .. } => format!("test only={}", names.join(",")),
             Self::Crash { crash, options: "" } => format!("crash={} report=json", crash.kind),
@@ -205,7 +235,7 @@ impl Subject {
 
     fn place(&self) -> Option<&Place> {
         match self {
-            Self::Test { place, .. } => Some(place),
+            Self::Test { place, .. } | Self::Seeds { place, .. } => Some(place),
             Self::Crash { crash, .. } => Some(&crash.entry.place),
             Self::Suite { .. } => None,
         }
@@ -219,6 +249,10 @@ impl Subject {
                     "the line `test {name} ... ok`, a last line `verdict: pass: ...`, exit code 0"
                 )
             }
+            Self::Seeds { name, seeds, .. } => format!(
+                "the line `test {name}@SEED ... ok` for each seed of {}..{}, exit code 0",
+                seeds.start, seeds.end
+            ),
             Self::Suite { names, .. } => format!(
                 "each of {} tests reported `ok` once, a last line `verdict: pass: ...`, exit code 0",
                 names.len()
@@ -267,6 +301,11 @@ impl Run {
             Exit::Signal(signal) => format!("signal {signal}"),
             Exit::TimedOut { .. } => "hung".to_owned(),
         }
+    }
+
+    /// What the kernel said, without the firmware's banner.
+    pub fn output(&self) -> String {
+        without_banner(&self.outcome.output).replace('\r', "")
     }
 
     /// Everything that is known about it: for a log file.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, claims, doctor, environment, gdb, machine, mutants, run, size, soak, style, test, trace,
+    bench, claims, doctor, environment, explore, gdb, machine, mutants, run, size, soak, style,
+    test, trace,
 };
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
@@ -44,6 +45,8 @@ enum Task {
     Trace(trace::Arguments),
     /// Boots the same many times, and counts what went wrong
     Soak(soak::Arguments),
+    /// Runs the same test under many schedules, each from a seed; replays one that failed
+    Explore(explore::Arguments),
     /// Breaks the kernel on purpose, one small patch at a time, and shows which test notices
     Mutants(mutants::Arguments),
     /// Boots the kernel stopped, with gdb attached and symbols loaded
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(arguments),
         Task::Trace(arguments) => trace::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
+        Task::Explore(arguments) => explore::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),
         Task::Gdb(arguments) => gdb::run(arguments),
         Task::Machine(arguments) => machine::run(arguments),

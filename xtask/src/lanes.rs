@@ -98,7 +98,8 @@ impl Lane {
 
     /// Whether this lane has what a self-test or a crash needs.
     pub fn fits(&self, entry: &Entry) -> bool {
-        entry.harts <= self.harts && (self.icount || !entry.flags.icount)
+        // An example passes where its one run is always the same.
+        entry.harts <= self.harts && (self.icount || !(entry.flags.icount || entry.flags.example))
     }
 }
 

@@ -32,6 +32,7 @@ pub mod trace;
 // Tests, repetition, deliberate faults, and the claims that they check.
 pub mod cases;
 pub mod claims;
+pub mod explore;
 pub mod load;
 pub mod mutants;
 pub mod pool;

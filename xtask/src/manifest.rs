@@ -91,6 +91,10 @@ pub struct Flags {
     pub quick: bool,
     /// `icount`: it counts instructions, so only the deterministic lane can run it.
     pub icount: bool,
+    /// `unexplored`: other schedules are not tried with it: it demands one, or can run only once in a boot.
+    pub unexplored: bool,
+    /// `example`: it is wrong on purpose, in a way that one run passes; it runs only when it is named.
+    pub example: bool,
     /// `hang`: the boot must never end. It says its sentence and goes on for ever; the host then stops it, and its
     /// diagnosis from outside must show the frames.
     pub hang: bool,
@@ -300,6 +304,8 @@ impl FromStr for Flags {
             match word {
                 "quick" => flags.quick = true,
                 "icount" => flags.icount = true,
+                "example" => flags.example = true,
+                "unexplored" => flags.unexplored = true,
                 "hang" => flags.hang = true,
                 "fixed" => flags.fixed = true,
                 "cut" => flags.cut = true,

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cases::{Case, Run, cases};
 use crate::cli::Usage;
 use crate::environment::{self, Environment};
+use crate::explore::Explorer;
 use crate::image::{self, Image, Profile};
 use crate::lanes::{self, Lane, Selection};
 use crate::load::Load;
@@ -35,6 +36,16 @@ use tree::{Sources, Workshop};
 /// After how long a boot of a broken kernel counts as hung. Shorter than elsewhere: hangs are common among them, and a
 /// kill by a hang is marked as one.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The lane in which races are explored.
+const EXPLORED_IN: &str = "turns";
+/// After how long an explored boot counts as hung: the kernel itself ends a test much earlier.
+const EXPLORED_FOR: Duration = Duration::from_secs(120);
+/// Where the ranges of seeds begin that are explored with a race, and how many each has.
+const RANGES: [u64; 3] = [1, 1001, 2001];
+const SEEDS: u64 = 200;
+/// Boots of several harts at the most of a race that something else must notice.
+const PARALLEL_BOOTS: u32 = 20;
 
 /// Which mutants to try, and how hard.
 #[derive(Debug, Clone, clap::Args)]
@@ -185,6 +196,10 @@ impl Laboratory {
     pub fn examine(&self, mutant: &Mutant) -> anyhow::Result<Finding> {
         let workshop = Workshop::take(&self.directory, self.jobs.get())?;
         workshop.restore(&self.sources)?;
+        if mutant.explored.is_some() {
+            // Before the patch is there.
+            self.clean_image(&workshop)?;
+        }
         let fate = match &mutant.killer {
             Killer::Test(name) => self.boot(&workshop, mutant, name),
             Killer::Crash(kind) => self.boot(&workshop, mutant, &format!("crash::{kind}")),
@@ -193,10 +208,62 @@ impl Laboratory {
                 self.host(&workshop, mutant, package, target.as_deref(), test)
             }
         };
-        Ok(Finding {
-            mutant: mutant.clone(),
-            fate: fate.with_context(|| format!("mutant {}", mutant.name))?,
-        })
+        let fate = fate.with_context(|| format!("mutant {}", mutant.name))?;
+        let exploration = match (&mutant.explored, &fate) {
+            (Some(test), Fate::Killed(_) | Fate::Survived(_)) => {
+                Some(self.explore(&workshop, mutant, test)?)
+            }
+            _ => None,
+        };
+        Ok(Finding { mutant: mutant.clone(), fate, exploration })
+    }
+
+    /// Looks how soon a test notices a mutant whose patch the workshop has: by seeds, and where its killer boots nothing, by boots of
+    /// several harts.
+    fn explore(
+        &self,
+        workshop: &Workshop,
+        mutant: &Mutant,
+        name: &str,
+    ) -> anyhow::Result<Exploration> {
+        let clean = self.clean_image(workshop)?;
+        let manifest = Manifest::read(&clean.elf)?;
+        let test = manifest.tests.iter().find(|test| test.name == name);
+        let test = test.with_context(|| format!("mutant {}: no test {name}", mutant.name))?;
+        let image = image::build(&self.environment, &self.options(workshop))?;
+        let lane = Lane::named(EXPLORED_IN).expect("it is a lane");
+        let explorer =
+            |image| Explorer { environment: &self.environment, image, lane, timeout: EXPLORED_FOR };
+        let mut seeds = Vec::new();
+        for start in RANGES {
+            // Where a whole range shows nothing, the others need not be waited for.
+            if seeds.contains(&None) {
+                seeds.push(None);
+                continue;
+            }
+            let noticed = explorer(&image).first_failure(test, &(start..start + SEEDS))?;
+            if let Some((seed, _)) = &noticed
+                && let Some((seed, run)) =
+                    explorer(&clean).first_failure(test, &(start..seed + 1))?
+            {
+                let verdict = run.judgement.verdict;
+                anyhow::bail!("{name} fails without the mutant, with seed {seed}: {verdict}");
+            }
+            seeds.push(noticed.map(|(seed, _)| seed - start + 1));
+        }
+        let parallel_boots = match mutant.killer {
+            Killer::Host { .. } => {
+                let lane = Lane::named("smp").expect("it is a lane");
+                let mut all = cases(&manifest, lane, Profile::Checked);
+                all.retain(|case| case.subject.name() == name);
+                let case = all.first().with_context(|| format!("no {}::{name}", lane.name))?;
+                let _load = Load::start(self.load);
+                let limit = self.boots.min(PARALLEL_BOOTS);
+                self.until_noticed(case, &image, limit)?.map(|sighting| sighting.boots)
+            }
+            _ => None,
+        };
+        Ok(Exploration { test: name.to_owned(), seeds, parallel_boots })
     }
 
     fn boot(&self, workshop: &Workshop, mutant: &Mutant, subject: &str) -> anyhow::Result<Fate> {
@@ -439,6 +506,43 @@ pub struct Finding {
     pub mutant: Mutant,
     /// What became of it.
     pub fate: Fate,
+    /// Of a race: how soon other schedules showed it.
+    pub exploration: Option<Exploration>,
+}
+
+/// How soon a race was noticed when schedules were explored.
+#[derive(Debug)]
+pub struct Exploration {
+    /// By which self-test.
+    test: String,
+    /// After how many seeds of each range; none if all of them passed.
+    seeds: Vec<Option<u64>>,
+    /// After how many boots of several harts; none if all of them passed, or if such boots are what must notice it.
+    parallel_boots: Option<u32>,
+}
+
+impl Exploration {
+    /// The median over the ranges: none where most of them passed.
+    fn median(&self) -> Option<u64> {
+        let mut seeds = self.seeds.clone();
+        seeds.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
+        seeds[seeds.len() / 2]
+    }
+}
+
+impl fmt::Display for Exploration {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |seeds: &Option<u64>| match seeds {
+            Some(seeds) => seeds.to_string(),
+            None => format!("more than {SEEDS}"),
+        };
+        let seeds: Vec<String> = self.seeds.iter().map(shown).collect();
+        write!(formatter, "explored, seeds until {} noticed: {}", self.test, seeds.join(", "))?;
+        match self.parallel_boots {
+            Some(boots) => write!(formatter, "; parallel boots: {boots}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What can become of a mutant.
@@ -476,7 +580,19 @@ pub struct Sighting {
 impl Finding {
     /// Whether the mutant was noticed as it must be.
     pub fn killed(&self) -> bool {
-        matches!(self.fate, Fate::Killed(_))
+        match self.fate {
+            Fate::Killed(_) => true,
+            Fate::Survived(_) => self.seeds().is_some(),
+            _ => false,
+        }
+    }
+
+    fn parallel_boots(&self) -> Option<u32> {
+        self.exploration.as_ref().and_then(|exploration| exploration.parallel_boots)
+    }
+
+    fn seeds(&self) -> Option<u64> {
+        self.exploration.as_ref().and_then(Exploration::median)
     }
 }
 
@@ -484,13 +600,21 @@ impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mutant { name, claim, killer, breaks, .. } = &self.mutant;
         write!(formatter, "mutant {name} (claim {claim}) ... ")?;
+        let explored = |formatter: &mut fmt::Formatter<'_>| match &self.exploration {
+            Some(exploration) => write!(formatter, "\n    {exploration}"),
+            None => Ok(()),
+        };
         let (what, details) = match &self.fate {
             Fate::Killed(sightings) => {
                 write!(formatter, "{GOOD}killed{GOOD:#} by {killer}")?;
                 for sighting in sightings {
                     write!(formatter, "\n    {sighting}")?;
                 }
-                return Ok(());
+                return explored(formatter);
+            }
+            Fate::Survived(what) if self.killed() => {
+                write!(formatter, "{GOOD}killed{GOOD:#} by exploration, not in {what}")?;
+                return explored(formatter);
             }
             Fate::Survived(what) => ("SURVIVED", format!("{what} without a failure of {killer}")),
             Fate::NotApplied(message) => ("no longer applies", message.clone()),
@@ -503,7 +627,7 @@ impl fmt::Display for Finding {
         for line in details.lines() {
             write!(formatter, "\n    {line}")?;
         }
-        Ok(())
+        explored(formatter)
     }
 }
 
@@ -540,7 +664,7 @@ pub struct Row {
     /// The boot with one hart that noticed it, counted from 1; null if it was not tried so.
     pub boots: Option<u32>,
     /// The number of seeds until it was noticed; null if it was not explored.
-    pub seeds: Option<u32>,
+    pub seeds: Option<u64>,
     /// The boot with several harts that noticed it, counted from 1; null if it was not tried so.
     pub parallel_boots: Option<u32>,
     /// Whether the model checker noticed it; null if it was not tried so.
@@ -570,9 +694,9 @@ impl From<&Finding> for Row {
                 format!("{}{mark}", mutant.killer)
             }),
             boots: boots(false),
-            seeds: None,
-            parallel_boots: boots(true),
-            model_checker: None,
+            seeds: finding.seeds(),
+            parallel_boots: boots(true).or(finding.parallel_boots()),
+            model_checker: mutant.killer.is_model().then(|| finding.killed()),
         }
     }
 }

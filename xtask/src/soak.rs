@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstream::{print, println};
-use serde::Serialize;
 
 use crate::cases::{Case, Run, Subject, cases};
 use crate::cli::Usage;
@@ -22,7 +21,7 @@ use crate::load::Load;
 use crate::manifest::Manifest;
 use crate::pool;
 use crate::progress::Progress;
-use crate::statistics::rate_upper;
+use crate::statistics::{Summary, rate_upper};
 use crate::style::{BAD, GOOD};
 use crate::test::image_with_manifest;
 
@@ -216,16 +215,6 @@ struct Tally {
 struct Failure {
     why: String,
     log: PathBuf,
-}
-
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Summary {
-    runs: u64,
-    failures: u64,
-    hangs: u64,
-    rate_upper_95: f64,
-    logs: Vec<PathBuf>,
 }
 
 impl Tally {

@@ -1,5 +1,24 @@
 //! What a number of failures in a number of boots says about the rate of failure.
 
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// What `--json` prints of many runs.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// How many.
+    pub runs: u64,
+    /// Those that did not pass; those that hung are among them.
+    pub failures: u64,
+    /// Those that did not end.
+    pub hangs: u64,
+    /// What the rate of failure is below, at 95 %.
+    pub rate_upper_95: f64,
+    /// The log of each failure.
+    pub logs: Vec<PathBuf>,
+}
+
 /// The share of experiments in which [`rate_upper`] errs.
 pub const RISK: f64 = 0.05;
 

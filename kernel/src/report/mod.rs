@@ -20,6 +20,7 @@ use crate::{boot, exit, interrupts, trace};
 
 use crash::{Crash, What};
 pub use place::Place;
+pub use text::newest_events;
 
 /// Whether the report is also printed for programs.
 static JSON: AtomicBool = AtomicBool::new(false);

@@ -1,17 +1,29 @@
 //! A crash as people read it.
 
-use core::fmt::Write;
+use core::fmt::{self, Write};
 
 use super::crash::{Crash, REGISTERS, What};
-use crate::backtrace::{Folded, Step};
+use arrayvec::ArrayVec;
+
+use crate::backtrace::{self, Folded, Step};
 use crate::console::Unlocked;
-use crate::hart;
+use crate::hart::{self, CpuNumber};
+use crate::switch::Context;
 use crate::symbols::Named;
 use crate::sync::checker;
+use crate::trace::Recorded;
 use crate::trap::TrapFrame;
+use crate::{explore, thread};
 
 /// Lines of a backtrace at the most.
 const BACKTRACE_LINES: usize = 32;
+/// Threads that are shown beside those that run.
+const WAITING_LINES: usize = 12;
+/// Frames between where a thread left its hart and what it waits in.
+const SCHEDULER_FRAMES: usize = 1;
+/// Events of each hart that are looked at, and events that are shown.
+const EVENTS_OF_A_HART: usize = 8;
+const EVENT_LINES: usize = 16;
 
 /// Writes the report.
 pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
@@ -37,6 +49,65 @@ pub fn write(out: &mut Unlocked, crash: &Crash<'_>) {
     harts(out);
     locks(out);
     backtrace(out, crash.steps());
+    waiting(out);
+    if let Some(explored) = explore::state() {
+        let _ = writeln!(out, "{explored}");
+    }
+    let _ = write!(out, "{}", newest_events());
+}
+
+/// Where the threads are that run nowhere.
+fn waiting(out: &mut Unlocked) {
+    let mut count = 0;
+    thread::for_each(|thread| {
+        if hart::all().any(|hart| hart.current() == thread) {
+            return;
+        }
+        count += 1;
+        if count == 1 {
+            let _ = writeln!(out, "other threads:");
+        }
+        if count > WAITING_LINES {
+            return;
+        }
+        let _ = write!(out, "  {}", *thread);
+        if let Ok(left) = Context::left_at(thread.context.get()) {
+            // The scheduler's own frames are the same for all.
+            let step = backtrace::above(left.frame_pointer).nth(SCHEDULER_FRAMES);
+            let step = step.unwrap_or(Step::ReturnTo(left.return_address));
+            let _ = write!(out, " at {}", Named(step));
+        }
+        let _ = writeln!(out);
+    });
+    if count > WAITING_LINES {
+        let _ = writeln!(out, "  and {} more", count - WAITING_LINES);
+    }
+}
+
+/// What all harts did last, in the order in which they did: of each the newest.
+pub struct NewestEvents(ArrayVec<(CpuNumber, Recorded), { EVENTS_OF_A_HART * hart::MAX_CPUS }>);
+
+/// The newest events as of now; none where no trace is kept.
+pub fn newest_events() -> NewestEvents {
+    let mut events = ArrayVec::new();
+    for hart in hart::all() {
+        let newest = hart.trace.snapshot().newest(EVENTS_OF_A_HART);
+        events.extend(newest.map(|event| (hart.cpu(), event)).take(EVENTS_OF_A_HART));
+    }
+    events.sort_unstable_by_key(|(_, event)| event.time);
+    let older = events.len().saturating_sub(EVENT_LINES);
+    events.drain(..older);
+    NewestEvents(events)
+}
+
+impl fmt::Display for NewestEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((_, Recorded { time: begin, .. })) = self.0.first() else { return Ok(()) };
+        writeln!(f, "last events, in ticks of the timebase from {begin} on:")?;
+        self.0.iter().try_for_each(|(cpu, event)| {
+            writeln!(f, "  +{:<8} CPU {cpu} {}", event.time - begin, event.words())
+        })
+    }
 }
 
 fn registers(out: &mut Unlocked, registers: &[usize; 32]) {

@@ -4,9 +4,9 @@ use riscv::register::{scounteren, sie, sstatus, stvec};
 
 use super::{Outcome, ensure_eq};
 use crate::hart;
-use crate::{console, frame, heap, interrupts, stack, thread, vm};
+use crate::{frame, heap, interrupts, stack, thread, vm};
 
-/// A snapshot of everything that a test could leave changed.
+/// A snapshot of everything that a test could leave changed. A lock that is still held shows as a mask.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Account {
     masks: usize,
@@ -15,7 +15,6 @@ pub struct Account {
     enabled_interrupts: usize,
     vector: usize,
     counters: usize,
-    console_locked: bool,
     frames_in_use: usize,
     table_pages: usize,
     heap_blocks: usize,
@@ -39,7 +38,6 @@ impl Account {
             enabled_interrupts: sie::read().bits(),
             vector: stvec::read().bits(),
             counters: scounteren::read().bits(),
-            console_locked: console::LINE.is_locked(),
             // The same blocks may lie in more pages or fewer, by where others lay meanwhile.
             frames_in_use: frame::statistics().in_use - heap::frames_held(),
             table_pages: vm::table_pages(),

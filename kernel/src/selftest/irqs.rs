@@ -181,7 +181,7 @@ impl fmt::Display for Long {
     }
 }
 
-self_test!(claim 93, a_long_message_goes_out_whole_and_in_order);
+self_test!(claim 93, unexplored, a_long_message_goes_out_whole_and_in_order);
 fn a_long_message_goes_out_whole_and_in_order() -> Outcome {
     const BYTES: usize = 10_000;
     forget_received();

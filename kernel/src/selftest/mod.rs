@@ -4,6 +4,7 @@ mod accounting;
 mod boot;
 #[cfg(feature = "checked")]
 mod checker;
+mod examples;
 mod frames;
 mod harts;
 mod heap;
@@ -22,6 +23,8 @@ mod traps;
 mod tree;
 
 use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
 
 use arrayvec::{ArrayString, ArrayVec};
 use command_line::Only;
@@ -29,9 +32,9 @@ use command_line::Only;
 use crate::console::{print, println};
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
-use crate::image;
 use crate::sync::SpinLock;
 use crate::thread::{self, JoinHandle, SpawnError};
+use crate::{console, explore, image, report, timer};
 
 use accounting::Account;
 
@@ -131,25 +134,38 @@ pub struct SelfTest {
     quick: bool,
     /// Whether it only means something where the clock goes with the instructions.
     icount: bool,
+    /// Whether it is wrong on purpose, and runs only when it is named.
+    example: bool,
     run: fn() -> Outcome,
 }
 
 /// Registers a test: `self_test!(claim N, harts N, quick, name)`; without `harts` one is enough, and `quick` means that the demo
-/// runs it too. The host reads the same line from the image's `.manifest`.
+/// runs it too. Other schedules are
+/// not explored with an `unexplored` test: it demands one, or can run only once in a boot. An `example` is wrong on purpose, and runs
+/// only when it is named. The host reads the same line from the image's `.manifest`.
 macro_rules! self_test {
     (claim $claim:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, false, false, "-", $name);
     };
     (claim $claim:literal, quick, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, true, false, "quick", $name);
+        $crate::selftest::self_test!(@ $claim, 1, true, false, false, "quick", $name);
     };
     (claim $claim:literal, harts $harts:literal, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, $harts, false, false, "-", $name);
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, false, "-", $name);
     };
     (claim $claim:literal, icount, $name:ident) => {
-        $crate::selftest::self_test!(@ $claim, 1, false, true, "icount", $name);
+        $crate::selftest::self_test!(@ $claim, 1, false, true, false, "icount", $name);
     };
-    (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $flags:literal, $name:ident) => {
+    (claim $claim:literal, unexplored, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, false, false, "unexplored", $name);
+    };
+    (claim $claim:literal, harts $harts:literal, unexplored, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, $harts, false, false, false, "unexplored", $name);
+    };
+    (claim $claim:literal, example, $name:ident) => {
+        $crate::selftest::self_test!(@ $claim, 1, false, false, true, "example", $name);
+    };
+    (@ $claim:literal, $harts:literal, $quick:literal, $icount:literal, $example:literal, $flags:literal, $name:ident) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".self_tests")]
@@ -158,6 +174,7 @@ macro_rules! self_test {
                 harts: $harts,
                 quick: $quick,
                 icount: $icount,
+                example: $example,
                 run: $name,
             };
             $crate::crash::manifest_line!(
@@ -174,13 +191,22 @@ fn tests() -> &'static [SelfTest] {
     image::gathered!(SelfTest, __self_tests_start, __self_tests_end)
 }
 
+impl SelfTest {
+    /// Whether it is among those that were asked for.
+    fn is_chosen(&self, only: Only<'_>) -> bool {
+        let name = short(self.name);
+        let is_named = || only.patterns().is_some_and(|mut patterns| patterns.any(|it| it == name));
+        only.admits(name) && (!self.example || is_named())
+    }
+}
+
 /// What everybody calls a test: its path below `selftest`.
 fn short(name: &'static str) -> &'static str {
     name.strip_prefix("kernel::selftest::").unwrap_or(name)
 }
 
-/// Runs the chosen tests and ends the run.
-pub fn run(only: Only<'_>) -> ! {
+/// Names that no test has, said and counted.
+fn unknown(only: Only<'_>) -> usize {
     let mut unknown = 0;
     for pattern in only.patterns().into_iter().flatten() {
         if !tests().iter().any(|test| command_line::matches(pattern, short(test.name))) {
@@ -188,11 +214,70 @@ pub fn run(only: Only<'_>) -> ! {
             unknown += 1;
         }
     }
-    let tally = run_those(|test| only.admits(short(test.name)));
+    unknown
+}
+
+/// Runs the chosen tests and ends the run.
+pub fn run(only: Only<'_>) -> ! {
+    let unknown = unknown(only);
+    let tally = run_those(|test| test.is_chosen(only));
     if tally.failed > 0 || unknown > 0 {
         exit::fail(Failure::Test, format_args!("{tally}"))
     }
     exit::pass(format_args!(": {tally}"))
+}
+
+/// Runs the chosen tests once for each seed, and ends the run, with the first that fails or with the last. Shows `places` at the end.
+pub fn explore(only: Only<'_>, seeds: Range<u64>, places: bool) -> ! {
+    if !explore::EXPLORES {
+        exit::fail(Failure::Refused, format_args!("this build explores no schedules"))
+    }
+    if places {
+        explore::count_visits();
+    }
+    let unknown = unknown(only);
+    let mut tally = Tally::default();
+    'seeds: for seed in seeds {
+        for test in tests().iter().filter(|test| test.is_chosen(only)) {
+            let outcome = run_with(test, seed);
+            print!("test {}@{seed} ... ", short(test.name));
+            match &outcome {
+                Ok(()) => println!("ok"),
+                Err(ended) => println!("{ended}"),
+            }
+            tally.count(&outcome);
+            if tally.failed > 0 {
+                break 'seeds;
+            }
+        }
+    }
+    if places {
+        explore::print_visits();
+    }
+    if unknown > 0 || tally.failed > 0 {
+        exit::fail(Failure::Test, format_args!("{tally}"))
+    }
+    exit::pass(format_args!(": {tally}"))
+}
+
+/// Runs a test with a seed. If it fails, says how many switches that forced, and what happened last.
+fn run_with(test: &SelfTest, seed: u64) -> Outcome {
+    // What was printed goes out with interrupts, and the clock may be anywhere between two ticks: the test begins in a silence, at a tick.
+    while console::unsent() > 0 {
+        timer::sleep(Duration::from_millis(1));
+    }
+    let mut explored = None;
+    let outcome = run_as(test, |run| {
+        timer::sleep_until(hart::of_this_cpu().timer.next_tick());
+        explore::begin(seed);
+        let outcome = run();
+        explored = explore::end();
+        outcome
+    });
+    if let (Err(Ended::Failed(_)), Some(explored)) = (&outcome, explored) {
+        print!("{explored}\n{}", report::newest_events());
+    }
+    outcome
 }
 
 /// Every test's name.
@@ -275,6 +360,11 @@ fn run_those(chosen: impl Fn(&SelfTest) -> bool) -> Tally {
 }
 
 fn run_one(test: &SelfTest) -> Outcome {
+    run_as(test, |run| run())
+}
+
+/// Runs a test by `how`, if it can run here, and has it leave the machine as it was.
+fn run_as(test: &SelfTest, how: impl FnOnce(fn() -> Outcome) -> Outcome) -> Outcome {
     if hart::all().count() < test.harts {
         return Err(Ended::Skipped("too few harts are up"));
     }
@@ -282,7 +372,7 @@ fn run_one(test: &SelfTest) -> Outcome {
         return Err(Ended::Skipped("time does not go with the instructions here"));
     }
     let before = Account::take();
-    (test.run)()?;
+    how(test.run)?;
     before.settle()
 }
 

@@ -9,6 +9,7 @@ use super::{Ended, Outcome, ensure, ensure_eq, on_every_hart, self_test, spawned
 use crate::hart::{self, CpuNumber};
 use crate::image::{self, Section};
 use crate::probe::{self, Fault};
+use crate::stack::{self, Stack};
 use crate::thread;
 use crate::trap::{Cause, code};
 use crate::vm::{self, PAGE, Rights};
@@ -127,6 +128,28 @@ fn no_hart_keeps_a_right_that_was_taken_away() -> Outcome {
     ensure_eq!(before, Ok(()));
     ensure!(after.is_err(), "CPU 1 still writes");
     ensure_eq!(vm::unmap(page, free), Ok(()));
+    Ok(())
+}
+
+self_test!(claim 31, harts 2, no_hart_reaches_a_stack_that_was_given_back);
+fn no_hart_reaches_a_stack_that_was_given_back() -> Outcome {
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let Ok(stack) = Stack::allocate() else {
+        return Err(Ended::Skipped("there is no memory"));
+    };
+    SEEN.store(stack.range().start, Ordering::Relaxed);
+    let (before, after) = before_and_after(
+        CpuNumber(1),
+        || probe::read(SEEN.load(Ordering::Relaxed)),
+        || {
+            drop(stack);
+            // It may wait for others that are given back.
+            stack::trim();
+            Ok(())
+        },
+    )?;
+    ensure_eq!(before, Ok(0));
+    ensure!(after.is_err(), "CPU 1 still reads {after:?}");
     Ok(())
 }
 

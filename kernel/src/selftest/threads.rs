@@ -6,6 +6,8 @@ use core::hint::{black_box, spin_loop};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
+use arrayvec::ArrayVec;
+
 use super::{Ended, Outcome, ensure, ensure_eq, self_test, spawned};
 use crate::hart::{self, CpuNumber, HARTS};
 use crate::stack::{self, STACK_BYTES};
@@ -85,6 +87,29 @@ fn every_thread_has_a_number_of_its_own() -> Outcome {
     Ok(())
 }
 
+self_test!(claim 48, threads_that_are_spawned_at_once_have_numbers_of_their_own);
+fn threads_that_are_spawned_at_once_have_numbers_of_their_own() -> Outcome {
+    const SPAWNERS: usize = 4;
+    const EACH: usize = 16;
+    /// Which numbers were seen, from a first one on.
+    static SEEN: [AtomicBool; 256] = [const { AtomicBool::new(false) }; 256];
+    SEEN.iter().for_each(|seen| seen.store(false, Relaxed));
+    let first = spawned(thread::spawn("numbered", || thread::current().id()))?.join();
+    let spawn = move || {
+        let number = || thread::spawn("numbered", || thread::current().id());
+        let numbers = (0..EACH).map_while(|_| number().ok().map(JoinHandle::join));
+        numbers.filter(|id| !SEEN[(id - first) % SEEN.len()].swap(true, Relaxed)).count()
+    };
+    let mut spawners = ArrayVec::<_, SPAWNERS>::new();
+    for number in 0..SPAWNERS {
+        let cpu = CpuNumber(number % hart::count());
+        spawners.push(spawned(thread::spawn_on(cpu, "spawner", spawn))?);
+    }
+    let new: usize = spawners.into_iter().map(JoinHandle::join).sum();
+    ensure_eq!(new, SPAWNERS * EACH);
+    Ok(())
+}
+
 self_test!(claim 49, quick, threads_that_never_yield_preempt_each_other);
 fn threads_that_never_yield_preempt_each_other() -> Outcome {
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -157,7 +182,7 @@ fn each_of_n_threads_runs_within_n_ticks() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 50, threads_that_yield_take_turns);
+self_test!(claim 50, unexplored, threads_that_yield_take_turns);
 fn threads_that_yield_take_turns() -> Outcome {
     const THREADS: usize = 3;
     const ROUNDS: usize = 30;
@@ -453,6 +478,25 @@ fn what_a_thread_did_is_counted() -> Outcome {
     Ok(())
 }
 
+self_test!(claim 56, the_time_of_a_thread_never_goes_back);
+fn the_time_of_a_thread_never_goes_back() -> Outcome {
+    /// Looks at its own time again and again: how often it was less than before.
+    fn look() -> usize {
+        let this = thread::current();
+        let mut last = 0;
+        let times = (0..1000).map(|_| {
+            let before = last;
+            last = this.run_time();
+            last < before
+        });
+        times.filter(|&went_back| went_back).count()
+    }
+    let first = spawned(thread::spawn_on(HERE, "looks", look))?;
+    let second = spawned(thread::spawn_on(HERE, "looks", look))?;
+    ensure_eq!(first.join() + second.join(), 0);
+    Ok(())
+}
+
 self_test!(claim 57, harts 2, joins_across_harts_lose_no_wakeup);
 fn joins_across_harts_lose_no_wakeup() -> Outcome {
     const ROUNDS: usize = 50;
@@ -480,7 +524,7 @@ fn joins_across_harts_lose_no_wakeup() -> Outcome {
 }
 
 #[cfg(feature = "checked")]
-self_test!(claim 89, a_seed_takes_threads_off_their_hart);
+self_test!(claim 89, unexplored, a_seed_takes_threads_off_their_hart);
 #[cfg(feature = "checked")]
 fn a_seed_takes_threads_off_their_hart() -> Outcome {
     use crate::explore;
@@ -504,7 +548,7 @@ fn a_seed_takes_threads_off_their_hart() -> Outcome {
         Ok::<usize, Ended>(switches)
     };
     let without = switches(0)?;
-    let with = switches(11)?;
+    let with = switches(12)?;
     explore::explore(before);
     ensure!(without < TURNS / 10, "{without} switches without a seed");
     ensure!(with > TURNS / 4, "{with} switches with one");

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 use core::fmt;
+use core::ops::Range;
 
 use arrayvec::ArrayVec;
 
@@ -32,6 +33,12 @@ pub struct CommandLine<'a> {
     pub json_reports: bool,
     /// `seed=N`: schedules are explored from this number, which is not 0.
     pub seed: Option<u64>,
+    /// `seeds=A..B`: the self-tests run once for each of these seeds, B excluded.
+    pub seeds: Option<Range<u64>>,
+    /// `switches=N`: a seed forces no more switches than that.
+    pub switches: Option<usize>,
+    /// `places`: where schedules were explored is printed at the end.
+    pub places: bool,
     /// `trace`: what every hart did last is printed before the verdict.
     pub trace: bool,
 }
@@ -113,6 +120,13 @@ impl<'a> Only<'a> {
     }
 }
 
+/// Reads `A..B`, which is not empty and has no 0.
+fn seeds(range: &str) -> Option<Range<u64>> {
+    let (start, end) = range.split_once("..")?;
+    let range = start.parse().ok()?..end.parse().ok()?;
+    (range.start > 0 && !range.is_empty()).then_some(range)
+}
+
 /// Whether `name` is what `pattern` means: the same, or, where the pattern ends in `*`, the same up to there.
 pub fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
@@ -157,6 +171,9 @@ impl<'a> CommandLine<'a> {
             more_problems: 0,
             json_reports: false,
             seed: None,
+            seeds: None,
+            switches: None,
+            places: false,
             trace: false,
         };
         let mut job = None;
@@ -168,6 +185,18 @@ impl<'a> CommandLine<'a> {
                 None if word == "monitor" => Job::Monitor,
                 None if word == "trace" => {
                     parsed.trace = true;
+                    continue;
+                }
+                None if word == "places" => {
+                    parsed.places = true;
+                    continue;
+                }
+                Some(("seeds", range)) if seeds(range).is_some() => {
+                    parsed.seeds = seeds(range);
+                    continue;
+                }
+                Some(("switches", number)) if number.parse::<usize>().is_ok() => {
+                    parsed.switches = number.parse().ok();
                     continue;
                 }
                 Some(("crash", words)) => match Crash::parse(words) {
@@ -316,6 +345,20 @@ mod tests {
         for word in ["seed=0", "seed=", "seed=-1", "seed=x"] {
             let parsed = CommandLine::parse(word);
             assert_eq!(parsed.seed, None);
+            assert_eq!(parsed.problems[..], [Problem::UnknownWord(word)]);
+        }
+    }
+
+    #[test]
+    fn seeds_are_a_range_that_is_not_empty() {
+        let parsed = CommandLine::parse("test seeds=7..27 switches=12 places only=a");
+        assert_eq!(parsed.seeds, Some(7..27));
+        assert_eq!(parsed.switches, Some(12));
+        assert!(parsed.places && parsed.problems.is_empty());
+        for word in ["seeds=0..3", "seeds=3..3", "seeds=4..3", "seeds=4", "seeds=..", "switches=-1"]
+        {
+            let parsed = CommandLine::parse(word);
+            assert_eq!((parsed.seeds, parsed.switches), (None, None), "{word}");
             assert_eq!(parsed.problems[..], [Problem::UnknownWord(word)]);
         }
     }

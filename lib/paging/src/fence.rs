@@ -56,4 +56,18 @@ impl Owed {
             Err(error) => Err((self, error)),
         }
     }
+
+    /// Executes the fence on this hart alone: the debt stays.
+    pub fn settle_here(&self, execute: impl FnOnce(Fence)) {
+        execute(self.fence);
+    }
+
+    /// Executes one fence for several changes: all of every hart's entries. If that fails, the debts are dropped.
+    pub fn settle_all<E>(
+        owed: impl IntoIterator<Item = Owed>,
+        execute: impl FnOnce(Fence, Harts) -> Result<(), E>,
+    ) -> Result<impl Iterator<Item = Settled>, E> {
+        execute(Fence::Everything, Harts::All)?;
+        Ok(owed.into_iter().map(Settled))
+    }
 }

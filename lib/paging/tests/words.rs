@@ -187,6 +187,32 @@ fn what_is_unmapped_is_not_used_again_before_its_fence() {
 }
 
 #[test]
+fn several_changes_are_settled_by_one_fence_of_everything() {
+    let machine = Machine::new();
+    let mut space = AddressSpace::new(&machine).unwrap();
+    let owed = space.map(pages(0, 4), FrameNumber(5), Rights::ReadWrite).unwrap();
+    close(&mut space, owed);
+    let owed = [0, 2].map(|page| space.unmap(pages(page * PAGE, 1)).unwrap());
+    let mut here = Vec::new();
+    owed.iter().for_each(|owed| owed.settle_here(|fence| here.push(fence)));
+    assert_eq!(here, [Fence::Pages(pages(0, 1)), Fence::Pages(pages(2 * PAGE, 1))]);
+    assert!(space.map(pages(0, 1), FrameNumber(9), Rights::Read).is_err(), "the debt stays");
+
+    let mut fences = Vec::new();
+    let settled = Owed::settle_all(owed, |fence, harts| {
+        fences.push((fence, harts));
+        Ok::<(), ()>(())
+    });
+    let mut given = Vec::new();
+    for settled in settled.unwrap() {
+        space.close(settled, |mapping| given.push(mapping.frame));
+    }
+    assert_eq!(fences, [(Fence::Everything, Harts::All)]);
+    assert_eq!(given, [FrameNumber(5), FrameNumber(7)]);
+    assert!(space.map(pages(0, 1), FrameNumber(9), Rights::Read).is_ok());
+}
+
+#[test]
 fn pages_are_fenced_one_by_one_where_only_leaves_changed() {
     let machine = Machine::new();
     let mut space = AddressSpace::new(&machine).unwrap();

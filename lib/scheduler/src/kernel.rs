@@ -85,6 +85,16 @@ pub trait Kernel {
         let _ = (thread, from);
     }
 
+    /// How many threads of a queue are passed over for the next to run. None, but where schedules are explored.
+    fn passed_over(&self) -> usize {
+        0
+    }
+
+    /// One of the harts in a mask that is not empty, bit n for CPU n. May be called with interrupts on.
+    fn pick(&self, cpus: usize) -> usize {
+        cpus.trailing_zeros() as usize
+    }
+
     /// Interrupts another hart. What was stored before is seen by whoever is interrupted.
     fn interrupt(&self, cpu: usize);
 

@@ -83,6 +83,15 @@ impl<T: Thread> Queue<T> {
         Some(thread)
     }
 
+    /// Takes the one behind the first `count`, or the last if there are not so many.
+    pub fn pop_behind(&mut self, count: usize) -> Option<T> {
+        if count == 0 {
+            return self.pop();
+        }
+        let left = core::cell::Cell::new(count.min(self.len().saturating_sub(1)));
+        self.pop_where(|_| left.replace(left.get().saturating_sub(1)) == 0)
+    }
+
     /// Takes the first for which `wanted` holds. Looks at those before it.
     pub fn pop_where(&mut self, wanted: impl Fn(T) -> bool) -> Option<T> {
         let mut before = 0;

@@ -32,7 +32,7 @@ impl Scheduler {
         let here = kernel.lock_here();
         let from = kernel.current(here);
         let next = kernel.with_queue_here(here, |queue| {
-            let next = queue.pop()?;
+            let next = queue.pop_behind(kernel.passed_over())?;
             queue.push(from);
             Some(next)
         });
@@ -41,7 +41,7 @@ impl Scheduler {
             let cpu = kernel.cpu(here);
             self.count(cpu, to, usize::wrapping_sub);
             self.count(cpu, from, usize::wrapping_add);
-            if let Some(idle) = self.claim_for(from, cpu) {
+            if let Some(idle) = self.claim_for(kernel, from, cpu) {
                 kernel.interrupt(idle);
             }
         }
@@ -72,7 +72,7 @@ impl Scheduler {
     }
 
     fn pop<K: Kernel>(&self, kernel: &K, here: K::Here) -> Option<K::Thread> {
-        let next = kernel.with_queue_here(here, |queue| queue.pop())?;
+        let next = kernel.with_queue_here(here, |queue| queue.pop_behind(kernel.passed_over()))?;
         self.count(kernel.cpu(here), next, usize::wrapping_sub);
         Some(next)
     }
@@ -110,12 +110,12 @@ impl Scheduler {
     /// Makes a thread run that is blocked, or has not begun, and is in no queue. Interrupts are off; locks may be held that come before
     /// those of run queues.
     pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
-        let target = self.target(thread);
+        let target = self.target(kernel, thread);
         kernel.lock(target);
         thread.node().move_to(target);
         kernel.with_queue(target, |queue| queue.push(thread));
         self.count(target, thread, usize::wrapping_add);
-        let idle = self.claim_for(thread, target);
+        let idle = self.claim_for(kernel, thread, target);
         // Before the lock is released: a tick that comes then may let others run first, and who was claimed would sleep on.
         if target != kernel.cpu(kernel.here()) {
             kernel.interrupt(target);
@@ -129,20 +129,20 @@ impl Scheduler {
     }
 
     /// Where a thread is queued: where it ran, unless that hart is busy and another idles.
-    fn target<T: Thread>(&self, thread: T) -> usize {
+    fn target<K: Kernel>(&self, kernel: &K, thread: K::Thread) -> usize {
         let node = thread.node();
         let home = node.home();
         let idle = self.idle.load(Ordering::Relaxed);
         if idle == 0 || idle & 1 << home != 0 || node.is_pinned() || node.is_on_cpu() {
             return home;
         }
-        idle.trailing_zeros() as usize
+        kernel.pick(idle)
     }
 
     /// A hart that idles and will look for a thread that was queued on `target`: that one, or another that may take it. It is claimed
     /// after the thread was queued: it looks again before it runs anything, so it finds this thread, or another and this one still
     /// waiting (see `pass_on`).
-    fn claim_for<T: Thread>(&self, thread: T, target: usize) -> Option<usize> {
+    fn claim_for<K: Kernel>(&self, kernel: &K, thread: K::Thread, target: usize) -> Option<usize> {
         // Between queueing and looking who idles, as between saying so and looking in `rest`: one of the two sees the other.
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::Relaxed) == 0 {
@@ -151,7 +151,7 @@ impl Scheduler {
         if self.claim(target) {
             return Some(target);
         }
-        if thread.node().is_pinned() { None } else { self.claim_any() }
+        if thread.node().is_pinned() { None } else { self.claim_any(kernel) }
     }
 
     /// Tells the next hart that idles if there is more to do, from one that idled and has found something. Without this a hart could
@@ -161,7 +161,7 @@ impl Scheduler {
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::Relaxed) != 0
             && (0..kernel.cpus()).any(|cpu| self.stealable(cpu))
-            && let Some(idle) = self.claim_any()
+            && let Some(idle) = self.claim_any(kernel)
         {
             kernel.interrupt(idle);
         }
@@ -175,13 +175,13 @@ impl Scheduler {
     }
 
     /// Any hart that idles; as [`claim`](Self::claim).
-    fn claim_any(&self) -> Option<usize> {
+    fn claim_any<K: Kernel>(&self, kernel: &K) -> Option<usize> {
         loop {
             let idle = self.idle.load(Ordering::Relaxed);
             if idle == 0 {
                 return None;
             }
-            let cpu = idle.trailing_zeros() as usize;
+            let cpu = kernel.pick(idle);
             if self.claim(cpu) {
                 return Some(cpu);
             }

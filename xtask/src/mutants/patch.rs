@@ -31,6 +31,8 @@ pub struct Mutant {
     pub killer: Killer,
     /// Where: each of these lanes must. None for a killer that needs no boot.
     pub lanes: Vec<&'static Lane>,
+    /// A self-test that is explored with a race: its own, or where that is on the host, one that the field `Explored` names.
+    pub explored: Option<String>,
     /// What it takes away, and what somebody would suffer.
     pub breaks: String,
     /// The patch.
@@ -74,6 +76,14 @@ pub enum Killer {
     },
     /// The build: it must fail, and say this.
     Build(String),
+}
+
+impl Killer {
+    /// Whether it is a test that tries schedules of a protocol on the host.
+    pub fn is_model(&self) -> bool {
+        let targets = [Some("model"), Some("random")];
+        matches!(self, Self::Host { target, .. } if targets.contains(&target.as_deref()))
+    }
 }
 
 impl fmt::Display for Killer {
@@ -193,8 +203,14 @@ impl Mutant {
         let killer = parse_killer(&header.take("Test")?)?;
         let lanes = parse_lanes(&header.take("Lane")?, &killer)?;
         let breaks = header.take("Breaks")?;
+        let explored = header.take_if_there("Explored");
         header.finish()?;
-        Ok(Self { name, claim, sort, killer, lanes, breaks, patch: patch.to_owned() })
+        let explored = explored.or_else(|| match (sort, &killer) {
+            (Sort::Race, Killer::Test(name)) => Some(name.clone()),
+            _ => None,
+        });
+        let patch = patch.to_owned();
+        Ok(Self { name, claim, sort, killer, lanes, explored, breaks, patch })
     }
 }
 
@@ -224,6 +240,10 @@ impl Header {
 
     fn take(&mut self, field: &'static str) -> Result<String, Problem> {
         self.0.remove(field).filter(|value| !value.is_empty()).ok_or(Problem::Missing(field))
+    }
+
+    fn take_if_there(&mut self, field: &'static str) -> Option<String> {
+        self.0.remove(field).filter(|value| !value.is_empty())
     }
 
     fn finish(self) -> Result<(), Problem> {
