@@ -212,12 +212,10 @@ pub fn passed_over(hart: &Hart) -> usize {
 
 /// Which of the harts in a mask that is not 0 is told of a thread, by CPU number.
 pub fn pick(harts: usize) -> usize {
-    if !EXPLORES {
-        return harts.trailing_zeros() as usize;
-    }
-    let turned = draw(interrupts::mask().hart()).map_or(0, |drawn| (drawn % 64) as u32);
-    // From a bit that was drawn on, the next that is set.
-    (harts.rotate_right(turned).trailing_zeros() as usize + turned as usize) % 64
+    let drawn = if EXPLORES { draw(interrupts::mask().hart()) } else { None };
+    let left_out = drawn.map_or(0, |drawn| drawn as u32 % harts.count_ones());
+    let left = (0..left_out).fold(harts, |harts, _| harts & (harts - 1));
+    left.trailing_zeros() as usize
 }
 
 /// Holds up this hart, if others run: what it does next, such as to interrupt one of them, comes late. Interrupts are masked.
@@ -252,7 +250,7 @@ struct Place {
 }
 
 /// Places that there is room for; more are counted together.
-const PLACES: usize = if EXPLORES { 512 } else { 1 };
+const PLACES: usize = if EXPLORES { 512 } else { 2 };
 
 static VISITED: [Place; PLACES] = [const {
     Place { address: AtomicUsize::new(0), visits: AtomicUsize::new(0), taken: AtomicUsize::new(0) }

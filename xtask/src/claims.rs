@@ -403,6 +403,7 @@ mod tests {
 
     fn mutant(name: &str, claim: u32, killer: Killer) -> Mutant {
         Mutant {
+            explored: None,
             name: name.to_owned(),
             claim,
             sort: Sort::Plain,

@@ -776,6 +776,7 @@ mod tests {
 
     fn mutant(name: &str, lanes: &[&str]) -> Mutant {
         Mutant {
+            explored: None,
             name: name.to_owned(),
             claim: 3,
             sort: Sort::Race,
@@ -802,6 +803,7 @@ mod tests {
 
     fn killed(sightings: &[(Option<&str>, u32, bool)]) -> Finding {
         Finding {
+            exploration: None,
             mutant: mutant("fence", &["smp"]),
             fate: Fate::Killed(
                 sightings
@@ -862,7 +864,7 @@ mod tests {
             Fate::NoTest(why()),
             Fate::CleanFails(why()),
         ] {
-            let finding = Finding { mutant: mutant("fence", &["smp"]), fate };
+            let finding = Finding { mutant: mutant("fence", &["smp"]), fate, exploration: None };
             assert!(!finding.killed());
             assert_eq!(Row::from(&finding).killed_by, None);
             assert!(finding.to_string().contains("a fence"), "{finding}");

@@ -6,7 +6,7 @@ use super::{Outcome, ensure_eq, self_test, spawned};
 use crate::sync::{Condition, Mutex};
 use crate::thread;
 
-self_test!(claim 140, example, a_buffer_that_loses_a_wakeup);
+self_test!(claim 89, example, a_buffer_that_loses_a_wakeup);
 fn a_buffer_that_loses_a_wakeup() -> Outcome {
     let producer = spawned(thread::spawn("producer", || (1..=20).for_each(put)))?;
     let consumer = spawned(thread::spawn("consumer", || (1..=20).map(|_| take()).sum::<u32>()))?;

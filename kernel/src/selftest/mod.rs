@@ -5,6 +5,8 @@ mod boot;
 #[cfg(feature = "checked")]
 mod checker;
 mod examples;
+#[cfg(feature = "checked")]
+mod exploring;
 mod frames;
 mod harts;
 mod heap;

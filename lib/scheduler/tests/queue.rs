@@ -37,6 +37,8 @@ enum Call {
     /// Adds a thread, if it is in no queue.
     Add(usize),
     Pop,
+    /// Takes the one behind so many.
+    PopBehind(usize),
     /// Takes the first with a key.
     PopWhere(usize),
 }
@@ -45,6 +47,7 @@ fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         4 => (0..NODES.len()).prop_map(Call::Add),
         1 => Just(Call::Pop),
+        1 => (0..4_usize).prop_map(Call::PopBehind),
         1 => (0..NODES.len() / 2).prop_map(Call::PopWhere),
     ]
 }
@@ -83,6 +86,10 @@ proptest! {
                     }
                 }
                 Call::Pop => prop_assert_eq!(queue.pop(), deque.pop_front()),
+                Call::PopBehind(count) => {
+                    let place = count.min(deque.len().saturating_sub(1));
+                    prop_assert_eq!(queue.pop_behind(count), deque.remove(place));
+                }
                 Call::PopWhere(key) => {
                     let place = deque.iter().position(|thread| thread.key() == key);
                     let expected = place.and_then(|place| deque.remove(place));
