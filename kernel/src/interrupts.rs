@@ -1,6 +1,7 @@
 //! Whether this hart takes interrupts: masked as a value. And for how long it took none: [`Stretches`].
 
 use core::arch::asm;
+use core::fmt;
 use core::marker::PhantomData;
 use core::panic::Location;
 use core::ptr;
@@ -152,6 +153,16 @@ pub struct Stretch {
     pub instructions: u64,
     /// What began it.
     pub site: Site,
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} instructions, ", self.instructions)?;
+        match self.site {
+            Site::Line(line) => write!(f, "from {}:{} on", line.file(), line.line()),
+            Site::Trap(cause) => write!(f, "in the handler of: {}", cause.name()),
+        }
+    }
 }
 
 /// The stretch with interrupts masked that a hart is in, and the longest so far, in instructions on its counter. On that hart, with

@@ -31,6 +31,8 @@ use results::{Measured, Results};
 /// The gauges that are measured on the host.
 const TEXT_BYTES: &str = "text_bytes";
 const CODE_LINES: &str = "code_lines";
+/// The gauge that an image of its own measures: counting costs instructions in each lock.
+const INTERRUPTS_OFF: &str = "interrupts_off_max";
 
 /// What to measure, and what to do with it.
 #[derive(Clone, Debug, clap::Args)]
@@ -133,7 +135,8 @@ pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measur
     let names = manifest.benchmarks.iter().map(|benchmark| &*benchmark.name);
     let chosen: Vec<&str> = names.filter(|name| name.contains(filter)).collect();
     let of_host = [TEXT_BYTES, CODE_LINES].iter().any(|name| name.contains(filter));
-    if chosen.is_empty() && !of_host {
+    let of_demo = INTERRUPTS_OFF.contains(filter);
+    if chosen.is_empty() && !of_host && !of_demo {
         return Err(Usage(format!("no benchmark has `{filter}` in its name")).into());
     }
     let (mut measured, log) = match chosen.is_empty() {
@@ -149,6 +152,9 @@ pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measur
         let of_host = [(TEXT_BYTES, size.text_bytes), (CODE_LINES, size.code_lines)];
         let chosen = of_host.into_iter().filter(|(name, _)| name.contains(filter));
         measured.gauges.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if of_demo {
+        measured.gauges.insert(INTERRUPTS_OFF.to_owned(), interrupts_off(environment)?);
     }
     let results = Results::new(environment, measured, results::firmware(&log));
     Ok(Measurement { results, log })
@@ -168,17 +174,37 @@ pub fn image(environment: &Environment) -> Result<Image, image::Error> {
 /// # Errors
 /// [`Failed`] when it did not, and when QEMU cannot be started.
 pub fn boot(environment: &Environment, image: &Image, only: &[&str]) -> anyhow::Result<String> {
-    let lane = Lane::named("icount").expect("there is a lane that counts instructions");
     let words = match only {
         [] => "bench".to_owned(),
         names => format!("bench only={}", names.join(",")),
     };
-    let outcome: Outcome = lane.boot(&image.elf, &words).run(environment)?;
+    pass(environment, image, &words)
+}
+
+/// Boots where instructions are counted, and gives the output of a boot that passed.
+fn pass(environment: &Environment, image: &Image, words: &str) -> anyhow::Result<String> {
+    let lane = Lane::named("icount").expect("there is a lane that counts instructions");
+    let outcome: Outcome = lane.boot(&image.elf, words).run(environment)?;
     let verdict = judge(&outcome, &Expectation::Demo).verdict;
     if !verdict.passed() {
         return Err(Failed { verdict, output: outcome.output }.into());
     }
     Ok(outcome.output)
+}
+
+/// For how many instructions interrupts are masked at the most while the demo runs on one hart.
+fn interrupts_off(environment: &Environment) -> anyhow::Result<u64> {
+    let features = vec!["interrupts_off".to_owned()];
+    let image = image::build(environment, &Options { features, ..Options::new(Profile::Release) })?;
+    let output = pass(environment, &image, "")?;
+    // `masked       812 instructions, from kernel/src/irq.rs:10 on, at the most`
+    let number = output.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        if words.next()? == "masked" { words.next()?.parse().ok() } else { None }
+    });
+    number.with_context(|| {
+        format!("the demo does not say for how long interrupts were off\n{output}")
+    })
 }
 
 /// Measures the sources, and the image without benchmarks.
