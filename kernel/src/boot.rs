@@ -130,11 +130,13 @@ extern "C" fn _start() -> ! {
         amoswap.w.aqrl t1, t1, (t0)
         bnez    t1, {park}
 
-        # Clear .bss: its ends are page boundaries or aligned to 8.
+        # Clear .bss: its ends are multiples of 64.
         lla     t0, __bss_start
         lla     t1, __bss_end
-    1:  sd      zero, (t0)
-        addi    t0, t0, 8
+    1:  .irp    offset, 0, 8, 16, 24, 32, 40, 48, 56
+        sd      zero, \\offset(t0)
+        .endr
+        addi    t0, t0, 64
         bltu    t0, t1, 1b
 
         # The image's pages, section by section, into the two lowest tables. t6 = link, s1 = entry, s2 = end of tables.

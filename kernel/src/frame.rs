@@ -3,17 +3,23 @@
 //! The logic is `lib/frames`: lock-free, one bit a frame decides. This file tells it what memory there is, gives each hart a cache,
 //! clears frames, and in checked builds fills the free ones so that a use after free shows.
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use frames::{FrameNumber, FrameRange, Frames, FreeError, Setup, Statistics};
 use machine::{Machine, PhysicalRange};
-use spin::Once;
 
 use crate::hart;
 use crate::probe;
 use crate::vm::{self, PAGE};
 
-static FRAMES: Once<Frames<'static>> = Once::new();
+static FRAMES: Allocator = Allocator(UnsafeCell::new(Frames::EMPTY));
+
+/// The allocator, which has no memory at first. No `Once`: looking whether it has started would cost each allocation a sixth.
+struct Allocator(UnsafeCell<Frames<'static>>);
+
+// SAFETY: it is written once, when nobody else uses it, and only shared from then on (invariant FRAME-1).
+unsafe impl Sync for Allocator {}
 
 /// Bytes that `cbo.zero` clears, or 0 where it cannot be used.
 static ZERO_BLOCK: AtomicUsize = AtomicUsize::new(0);
@@ -53,7 +59,8 @@ pub fn start(
     for reservation in machine.reservations() {
         setup.reserve(FrameRange::touching(addresses(reservation.range)));
     }
-    FRAMES.call_once(|| setup.finish());
+    // SAFETY: the boot hart is alone, and holds no reference to the allocator here (FRAME-1).
+    unsafe { *FRAMES.0.get() = setup.finish() };
 }
 
 /// Bytes of storage that the allocator needs for the machine's memory, in whole pages.
@@ -77,11 +84,12 @@ fn addresses(range: PhysicalRange) -> core::ops::Range<usize> {
 }
 
 fn all() -> &'static Frames<'static> {
-    FRAMES.get().expect("frames are asked for after the allocator has started")
+    // SAFETY: nobody writes it while this is used (FRAME-1).
+    unsafe { &*FRAMES.0.get() }
 }
 
 /// Takes a frame, with whatever is in it. Nothing where there is none. Takes no lock; may be called anywhere.
-#[inline]
+#[inline(always)]
 pub fn allocate() -> Option<FrameNumber> {
     let frame = all().allocate(hart::frame_cache())?;
     if cfg!(feature = "checked") {
@@ -137,7 +145,7 @@ pub fn free_run(first: FrameNumber, count: usize) -> Result<(), FreeError> {
 
 /// What a frame is; nothing where it is none of the allocator's.
 pub fn state(frame: FrameNumber) -> Option<frames::State> {
-    FRAMES.get()?.state(frame)
+    all().state(frame)
 }
 
 /// How many frames there are of each sort. Looks at all of them.
@@ -179,17 +187,19 @@ fn words(frame: FrameNumber) -> core::slice::Iter<'static, AtomicU64> {
 pub fn zero(frame: FrameNumber) {
     let start = vm::direct(frame.address());
     match ZERO_BLOCK.load(Ordering::Relaxed) {
-        // Eight at a time, which the compiler unrolls.
-        0 => words(frame).as_slice().as_chunks::<8>().0.iter().for_each(|eight| {
-            eight.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // Sixteen at a time, which the compiler unrolls.
+        0 => words(frame).as_slice().as_chunks::<16>().0.iter().for_each(|sixteen| {
+            sixteen.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }),
         block => {
-            for address in (start..start + PAGE).step_by(8 * block) {
+            let mut address = start;
+            while address != start + PAGE {
                 // SAFETY: each instruction clears an aligned block of the frame, which its caller has; it was tried.
                 unsafe {
                     core::arch::asm!(
-                        ".rept 8", ".insn i 0x0f, 2, x0, {address}, 4", "add {address}, {address}, {block}", ".endr",
-                        address = inout(reg) address => _,
+                        ".rept {blocks}", ".insn i 0x0f, 2, x0, {address}, 4", "add {address}, {address}, {block}", ".endr",
+                        blocks = const ZEROED_TOGETHER,
+                        address = inout(reg) address,
                         block = in(reg) block,
                     )
                 };
@@ -198,25 +208,27 @@ pub fn zero(frame: FrameNumber) {
     }
 }
 
-/// Tries `cbo.zero` once, on a frame, where the tree says that the boot hart has it: firmware may have left it off. All harts
-/// must have the same block, or a thread could not move.
-pub fn try_zero_instruction(machine: &Machine<'_>) {
+/// Blocks that are cleared without a look at how many are left.
+const ZEROED_TOGETHER: usize = 16;
+
+/// Tries `cbo.zero` once, on a frame that the caller has, where the tree says that the boot hart has it: firmware may have left it
+/// off. All harts must have the same block, or a thread could not move.
+pub fn try_zero_instruction(machine: &Machine<'_>, frame: FrameNumber) {
     let mut blocks = machine.harts.iter().filter(|hart| hart.enabled).map(|hart| hart.zero_block);
     let Some(Some(block)) = blocks.next() else { return };
     let block = block.get() as usize;
-    // Eight at a time are cleared.
-    let fits = block.is_power_of_two() && (8..=PAGE / 8).contains(&block);
+    let fits = block.is_power_of_two() && (8..=PAGE / ZEROED_TOGETHER).contains(&block);
     if !fits || blocks.any(|other| other.is_none_or(|other| other.get() as usize != block)) {
         return;
     }
-    let Some(frame) = allocate() else { return };
-    words(frame).for_each(|word| word.store(1, Ordering::Relaxed));
+    // More than it may clear.
+    let tried_on = words(frame).take(2 * block / 8);
+    tried_on.clone().for_each(|word| word.store(1, Ordering::Relaxed));
     let tried = probe::zero_block(vm::direct(frame.address()));
-    let cleared = words(frame).take_while(|word| word.load(Ordering::Relaxed) == 0).count() * 8;
+    let cleared = tried_on.take_while(|word| word.load(Ordering::Relaxed) == 0).count() * 8;
     if tried.is_ok() && cleared == block {
         ZERO_BLOCK.store(block, Ordering::Relaxed);
     }
-    free(frame).expect("the frame was just allocated");
 }
 
 /// Bytes that `cbo.zero` clears here; 0 where it is not used.

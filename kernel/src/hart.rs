@@ -150,7 +150,7 @@ impl Hart {
             interrupts_were_on: AtomicUsize::new(0),
             ipis: AtomicUsize::new(0),
             stop: Note::new(),
-            scheduling: sched::Part::new(),
+            scheduling: sched::Part::new(cpu),
             draws: Draws::new(),
             timer: timer::Part::new(),
             arrival: Arrival::new(),
@@ -190,16 +190,16 @@ impl Hart {
         self.scheduling.settle(self.cpu().0, entry_low);
     }
 
-    /// If a trap frame lies on the emergency stack for the first time, makes that the stack that later frames must fit, and
-    /// gives the bottom of the stack on which this one did not. There is no way back.
-    pub fn settle_on_emergency_stack(&self, frame: usize) -> Option<usize> {
-        let emergency = self.stack(StackKind::Emergency);
-        let left = self.stack_low.load(Ordering::Relaxed);
-        if !emergency.contains(&frame) || left == emergency.start {
+    /// If a trap frame ends where the emergency stack does, so that the vector has put it there, makes that the stack that later
+    /// frames must fit, and gives the bottom of the stack on which this one did not, the first time. There is no way back.
+    #[inline]
+    pub fn settle_on_emergency_stack(&self, frame_end: usize) -> Option<usize> {
+        if frame_end != self.emergency_top.load(Ordering::Relaxed) {
             return None;
         }
-        self.stack_low.store(emergency.start, Ordering::Relaxed);
-        Some(left)
+        let emergency = self.stack(StackKind::Emergency);
+        let left = self.stack_low.swap(emergency.start, Ordering::Relaxed);
+        Some(left).filter(|&left| left != emergency.start)
     }
 
     /// One more guard masks interrupts. `were_on` is `sstatus.SIE` before: the bit in its place, or 0.
@@ -218,6 +218,13 @@ impl Hart {
         let masks = self.masks.load(Ordering::Relaxed) - 1;
         self.masks.store(masks, Ordering::Relaxed);
         (masks == 0).then(|| self.interrupts_were_on.load(Ordering::Relaxed))
+    }
+
+    /// The only guard goes.
+    #[inline]
+    pub fn leave_last_mask(&self) {
+        debug_assert_eq!(self.masks(), 1, "more than one guard masks interrupts");
+        self.masks.store(0, Ordering::Relaxed);
     }
 
     /// Guards alive on this hart.
@@ -239,11 +246,6 @@ impl Hart {
     /// `sstatus.SIE` as it was before the first guard that masks interrupts now. It belongs to the thread: a switch takes it along.
     pub fn interrupts_were_on(&self) -> usize {
         self.interrupts_were_on.load(Ordering::Relaxed)
-    }
-
-    /// As [`interrupts_were_on`](Self::interrupts_were_on), for the thread that has come.
-    pub fn set_interrupts_were_on(&self, were_on: usize) {
-        self.interrupts_were_on.store(were_on, Ordering::Relaxed);
     }
 }
 
@@ -442,6 +444,7 @@ pub extern "C" fn other_hart_main() -> ! {
 
 /// Takes an IPI on this hart at the instruction `interrupted`: the handler of supervisor software interrupts. Whatever it is for is
 /// looked at after this: by the idle thread, which wakes, or here, if all are to stop.
+#[inline(never)]
 pub fn handle_ipi(hart: &Hart, interrupted: usize) {
     let _taken = trace::interrupt(Which::Ipi);
     hart.ipis.fetch_add(1, Ordering::Relaxed);

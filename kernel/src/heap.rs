@@ -79,6 +79,8 @@ pub fn start(machine: &Machine<'_>) {
 ///
 /// # Errors
 /// Without memory.
+// Part of its caller, who knows the layout: which size of blocks that means is found out when it is compiled.
+#[inline(always)]
 pub fn allocate(layout: Layout) -> Result<usize, OutOfMemory> {
     HEAP.lock().allocate(layout).map(NonZero::get).ok_or(OutOfMemory)
 }
@@ -87,6 +89,7 @@ pub fn allocate(layout: Layout) -> Result<usize, OutOfMemory> {
 ///
 /// # Errors
 /// If there is no such block in use; nothing has changed then, and the address was not followed.
+#[inline(always)]
 pub fn free(address: usize, layout: Layout) -> Result<(), FreeError> {
     let mut heap = HEAP.lock();
     if cfg!(feature = "checked") {

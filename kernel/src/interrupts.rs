@@ -56,19 +56,36 @@ impl Masked {
     }
 }
 
+impl Masked {
+    /// Drops the only guard of `hart`, the one here, for a thread that had interrupts on before or not, wherever it ran: SIE, the bit in
+    /// its place, or 0.
+    #[inline]
+    pub fn drop_last(self, hart: &Hart, were_on: usize) {
+        core::mem::forget(self);
+        hart.leave_last_mask();
+        restore(were_on);
+    }
+}
+
 impl Drop for Masked {
     #[inline]
     fn drop(&mut self) {
         if let Some(were_on) = hart::of_this_cpu().leave_masked() {
-            if MEASURES && were_on != 0 {
-                end();
-            }
-            // SAFETY: as in `enable`; nothing is set where interrupts were off. Without a branch it costs less.
-            unsafe { asm!("csrs sstatus, {}", in(reg) were_on) };
-            if explore::EXPLORES && were_on != 0 {
-                explore::schedule_point(Point::InterruptsEnabled);
-            }
+            restore(were_on);
         }
+    }
+}
+
+/// Sets SIE if it was set before it was cleared: the bit in its place, or 0.
+#[inline]
+fn restore(were_on: usize) {
+    if MEASURES && were_on != 0 {
+        end();
+    }
+    // SAFETY: as in `enable`; nothing is set where interrupts were off. Without a branch it costs less.
+    unsafe { asm!("csrs sstatus, {}", in(reg) were_on) };
+    if explore::EXPLORES && were_on != 0 {
+        explore::schedule_point(Point::InterruptsEnabled);
     }
 }
 
@@ -145,6 +162,16 @@ pub struct Stretch {
     pub instructions: u64,
     /// What began it.
     pub site: Site,
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} instructions, ", self.instructions)?;
+        match self.site {
+            Site::Line(line) => write!(f, "from {}:{} on", line.file(), line.line()),
+            Site::Trap(cause) => write!(f, "in the handler of: {}", cause.name()),
+        }
+    }
 }
 
 /// The stretch with interrupts masked that a hart is in, and the longest so far, in instructions on its counter. On that hart, with
@@ -290,11 +317,11 @@ pub fn forget_longest_off() {
     STRETCHES.iter().for_each(Stretches::forget);
 }
 
-/// A trap's handler begins, with `sstatus` as the trap saved it: a stretch, if interrupts were on.
+/// The handler of a trap with this `scause` begins, with `sstatus` as the trap saved it: a stretch, if interrupts were on.
 #[inline]
-pub fn handler_begins(cause: Cause, status: usize) {
+pub fn handler_begins(code: usize, status: usize) {
     if MEASURES && status & STATUS_INTERRUPTS_BEFORE != 0 {
-        begin(Site::Trap(cause));
+        begin(Site::Trap(Cause { code, value: 0 }));
     }
 }
 

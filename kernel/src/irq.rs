@@ -178,6 +178,7 @@ pub fn taken(cpu: CpuNumber) -> usize {
 
 /// Takes a supervisor external interrupt on this hart: the most urgent source. What else is pending interrupts again at once; so interrupts
 /// are never off for longer than one takes. There may be nothing: another hart was first.
+#[inline(never)]
 pub fn handle(hart: &Hart) {
     let _taken = trace::interrupt(Which::External);
     let (Some(controller), Some(context)) = (CONTROLLER.get(), context(hart.cpu())) else {

@@ -1,13 +1,12 @@
 //! Fault probes: one read, write or execution that may fault, with the outcome as a value. Nothing else in the kernel may
 //! fault.
 //!
-//! Each probe is one function with one instruction that may fault, and a table in the image says where its trap goes on.
+//! Each probe is one function with one instruction that may fault, and a mark behind it by which the trap handler knows it.
 
 use core::arch::{asm, naked_asm};
 use core::fmt;
 
 use crate::explore::{self, Point};
-use crate::image;
 use crate::trap::{Cause, TrapFrame, code};
 
 /// An access that faulted.
@@ -85,9 +84,7 @@ pub fn has_instruction_counter() -> bool {
     unsafe {
         asm!(
             "li {count}, 0",
-            "1: rdinstret {count}",
-            "2:",
-            recovery!("1b", "2b", 0),
+            may_fault!("rdinstret {count}"),
             count = out(reg) count,
         );
     }
@@ -104,62 +101,62 @@ pub unsafe fn execute(address: usize) -> Result<(), Fault> {
     execute_at(address).into_result().map(drop)
 }
 
-/// An instruction that may fault, and where its trap goes on instead. The trap handler finds them by address in a section of
-/// the image, so there is no state to arm, and a probe may be interrupted, preempted and moved to another hart.
-#[repr(C)]
-struct Recovery {
-    instruction: usize,
-    resume: usize,
-    /// Whether a0 and a1 tell of the fault; otherwise every register stays as it is.
-    tells: usize,
-}
+/// The word behind an instruction that may fault: the trap goes on there, and every register stays as it is. It does nothing when it is
+/// executed: a `lui` to `zero`, which no compiler writes. So there is no state to arm, and a probe may be interrupted, preempted and
+/// moved to another hart.
+const GOES_ON: u32 = 0x1605_0037;
+/// The same, and a0 and a1 tell of the fault.
+const TELLS: u32 = GOES_ON | 1 << 12;
 
-/// Assembly that registers a [`Recovery`]: the instruction at `$instruction` goes on at `$resume`, and a0 and a1 tell of the fault
-/// if `$tells` is 1.
-macro_rules! recovery {
-    ($instruction:literal, $resume:literal, $tells:literal) => {
+/// Assembly: an instruction that may fault; its trap goes on behind it.
+macro_rules! may_fault {
+    ($instruction:literal) => {
+        $crate::probe::may_fault!($instruction, "0x16050")
+    };
+    ($instruction:literal, tells) => {
+        $crate::probe::may_fault!($instruction, "0x16051")
+    };
+    ($instruction:literal, $mark:literal) => {
         concat!(
-            ".pushsection .recoveries, \"a\"\n.balign 8\n.dword ",
+            ".option push\n.option norvc\n.balign 4\n",
             $instruction,
-            ", ",
-            $resume,
-            ", ",
-            $tells,
-            "\n.popsection"
+            "\nlui zero, ",
+            $mark,
+            "\n.option pop"
         )
     };
 }
 
-pub(crate) use recovery;
+pub(crate) use may_fault;
 
 #[unsafe(naked)]
 extern "C" fn read_u64(address: usize) -> Outcome {
-    naked_asm!("li a1, 0", "1: ld a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("li a1, 0", may_fault!("ld a0, (a0)", tells), "ret")
 }
 
 #[unsafe(naked)]
 extern "C" fn read_u8(address: usize) -> Outcome {
-    naked_asm!("li a1, 0", "1: lbu a0, (a0)", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("li a1, 0", may_fault!("lbu a0, (a0)", tells), "ret")
 }
 
 #[unsafe(naked)]
 extern "C" fn write_u64(address: usize, value: u64) -> Outcome {
-    naked_asm!("mv a2, a1", "li a1, 0", "1: sd a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("mv a2, a1", "li a1, 0", may_fault!("sd a2, (a0)", tells), "ret")
 }
 
 #[unsafe(naked)]
 extern "C" fn write_u8(address: usize, value: u8) -> Outcome {
-    naked_asm!("mv a2, a1", "li a1, 0", "1: sb a2, (a0)", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("mv a2, a1", "li a1, 0", may_fault!("sb a2, (a0)", tells), "ret")
 }
 
 #[unsafe(naked)]
 extern "C" fn cbo_zero(address: usize) -> Outcome {
-    naked_asm!("li a1, 0", "1: .insn i 0x0f, 2, x0, a0, 4", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("li a1, 0", may_fault!(".insn i 0x0f, 2, x0, a0, 4", tells), "ret")
 }
 
 #[unsafe(naked)]
 extern "C" fn write_stimecmp(deadline: u64) -> Outcome {
-    naked_asm!("li a1, 0", "1: csrw stimecmp, a0", "2: ret", recovery!("1b", "2b", 1))
+    naked_asm!("li a1, 0", may_fault!("csrw stimecmp, a0", tells), "ret")
 }
 
 /// Where the call in [`execute_at`] returns to, from its beginning.
@@ -190,23 +187,43 @@ extern "C" fn execute_at(address: usize) -> Outcome {
     )
 }
 
-fn recoveries() -> &'static [Recovery] {
-    image::gathered!(Recovery, __recoveries_start, __recoveries_end)
+/// What stands behind the instruction at which a trap came. It could be fetched, so it and what is behind it can be read: a page that
+/// may be executed may be read, and the image goes on behind its code.
+#[inline]
+fn mark_behind(pc: usize) -> Option<u32> {
+    let word = core::ptr::with_exposed_provenance::<u32>(pc.wrapping_add(MARK_OFFSET));
+    // SAFETY: mapped to be read, as said, and aligned.
+    pc.is_multiple_of(4).then(|| unsafe { word.read_volatile() })
+}
+
+/// From an instruction that may fault to its mark.
+const MARK_OFFSET: usize = 4;
+
+/// If this breakpoint is one that goes on behind itself, lets it and says so.
+#[inline]
+pub fn pass_breakpoint(frame: &mut TrapFrame) -> bool {
+    let passes = mark_behind(frame.pc) == Some(GOES_ON);
+    if passes {
+        frame.pc = frame.pc.wrapping_add(MARK_OFFSET);
+    }
+    passes
 }
 
 /// If this trap is a probe's, makes the probe return the fault and says so.
 pub fn recover(frame: &mut TrapFrame, cause: Cause) -> bool {
     let execute_return = execute_at as *const () as usize + EXECUTE_RETURN;
     // The execution probe calls the address in a0, and nobody else's calls return to it.
-    let executes = matches!(cause.code, code::FETCH_ACCESS | code::FETCH_PAGE | code::ILLEGAL)
+    let executes = (cause.is_fetch() || cause.code == code::ILLEGAL)
         && frame.registers[TrapFrame::RA] == execute_return
         && frame.registers[TrapFrame::A0] == frame.pc;
     let (resume, tells) = if executes {
         (execute_return, true)
+    } else if cause.is_fetch() {
+        return false;
     } else {
-        match recoveries().iter().find(|recovery| recovery.instruction == frame.pc) {
-            Some(recovery) => (recovery.resume, recovery.tells != 0),
-            None => return false,
+        match mark_behind(frame.pc) {
+            Some(mark @ (GOES_ON | TELLS)) => (frame.pc + MARK_OFFSET, mark == TELLS),
+            _ => return false,
         }
     };
     frame.pc = resume;

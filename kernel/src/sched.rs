@@ -9,7 +9,7 @@ use scheduler::{Kernel, Queue, Scheduler};
 
 use crate::explore::{self, Point};
 use crate::hart::{self, HARTS, Hart};
-use crate::interrupts;
+use crate::interrupts::{self, Masked};
 use crate::switch;
 use crate::sync::{SpinGuard, SpinLock, checker};
 use crate::thread::{self, Thread, ThreadRef};
@@ -25,6 +25,8 @@ pub struct Part {
     current: AtomicPtr<Thread>,
     previous: AtomicPtr<Thread>,
     idle: Thread,
+    /// Which hart this is: bit n is CPU n.
+    bit: usize,
     /// The state of the page table that this hart has fenced for.
     fenced_in: AtomicUsize,
     /// Since when the current thread runs here, in ticks of the timebase.
@@ -35,8 +37,9 @@ pub struct Part {
 
 impl Part {
     /// Of a hart that is not up.
-    pub const fn new() -> Part {
+    pub const fn new(cpu: usize) -> Part {
         Part {
+            bit: 1 << cpu,
             queue: SpinLock::new("run queue", Queue::new()),
             current: AtomicPtr::new(core::ptr::null_mut()),
             previous: AtomicPtr::new(core::ptr::null_mut()),
@@ -52,7 +55,7 @@ impl Part {
         let idle = ThreadRef::of_static(&self.idle);
         idle.stack_low.store(stack_low, Ordering::Relaxed);
         idle.node.place(cpu, true);
-        idle.node.enter(cpu);
+        idle.node.enter();
         self.set_current(idle);
         self.since.store(time::read64(), Ordering::Relaxed);
     }
@@ -99,6 +102,11 @@ pub fn block<T>(condition: SpinGuard<'_, T>) {
 
 /// Makes a blocked thread run, which is in no queue any more. Takes the lock of a run queue; may be called anywhere.
 pub fn wake(thread: ThreadRef) {
+    wake_masked(thread, &interrupts::mask());
+}
+
+/// As [`wake`], for who has interrupts masked.
+pub fn wake_masked(thread: ThreadRef, _: &Masked) {
     // Before it is: it may run, end and be gone as soon as it is queued.
     trace::record(Event::Wake { thread: thread.id() as u32, cpu: thread.node.home() as u32 });
     SCHEDULER.wake(&Harts, thread);
@@ -119,8 +127,7 @@ pub fn is_queued(thread: ThreadRef) -> bool {
 
 /// The first thing in a new thread: ends the switch that brought it here, and turns interrupts on.
 pub fn begin() {
-    hart::of_this_cpu().set_interrupts_were_on(interrupts::ON);
-    SCHEDULER.arrive(&Harts);
+    SCHEDULER.arrive(&Harts, interrupts::ON);
 }
 
 /// Ends the current thread. No lock may be held.
@@ -136,9 +143,17 @@ pub fn idle() -> ! {
     SCHEDULER.idle(&Harts)
 }
 
-/// Takes the current thread off its hart if another waits there: what a timer interrupt does on its way out.
-pub fn preempt() {
-    let hart = hart::of_this_cpu();
+/// Takes the current thread off its hart, the one here, if another waits there: what a timer interrupt does on its way out.
+#[inline]
+pub fn preempt(hart: &'static Hart) {
+    if SCHEDULER.has_queued(hart.cpu().0) {
+        preempt_for_another(hart);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn preempt_for_another(hart: &'static Hart) {
     let current = hart.current();
     if current == hart.scheduling.idle() {
         return;
@@ -155,51 +170,93 @@ struct Harts;
 
 impl Kernel for Harts {
     type Thread = ThreadRef;
+    type Here = &'static Hart;
+    /// `sstatus.SIE` as it was: the bit in its place, or 0.
+    type Interrupts = usize;
 
     fn cpus(&self) -> usize {
         hart::count()
     }
 
-    fn cpu(&self) -> usize {
-        hart::of_this_cpu().cpu().0
+    #[inline(always)]
+    fn here(&self) -> &'static Hart {
+        hart::of_this_cpu()
     }
 
-    fn current(&self) -> ThreadRef {
-        hart::of_this_cpu().current()
+    #[inline(always)]
+    fn cpu(&self, here: &'static Hart) -> usize {
+        here.cpu().0
     }
 
-    fn idle_thread(&self) -> ThreadRef {
-        hart::of_this_cpu().scheduling.idle()
+    #[inline(always)]
+    fn current(&self, here: &'static Hart) -> ThreadRef {
+        here.current()
     }
 
-    fn lock_here(&self) -> usize {
+    fn idle_thread(&self, here: &'static Hart) -> ThreadRef {
+        here.scheduling.idle()
+    }
+
+    #[inline(always)]
+    fn lock_here(&self) -> &'static Hart {
         let masked = interrupts::mask();
         let hart = masked.hart();
         SpinGuard::leak(hart.scheduling.queue.lock_masked(masked));
-        hart.cpu().0
+        hart
+    }
+
+    #[inline(always)]
+    fn lock_here_masked(&self) -> &'static Hart {
+        let hart = hart::of_this_cpu();
+        // SAFETY: the lock of the condition masks interrupts, and hands that over to this one (LOCK-3).
+        SpinGuard::leak(unsafe { hart.scheduling.queue.lock_within() });
+        hart
+    }
+
+    fn unlock_here(&self, here: &'static Hart) {
+        drop(held(here));
     }
 
     fn lock(&self, cpu: usize) {
-        SpinGuard::leak(queue(cpu).lock());
+        // SAFETY: the scheduler calls this with interrupts masked, and then `unlock` (LOCK-3).
+        SpinGuard::leak(unsafe { queue(cpu).lock_within() });
     }
 
     fn try_lock(&self, cpu: usize) -> bool {
-        queue(cpu).try_lock().map(SpinGuard::leak).is_some()
+        // SAFETY: as in `lock`.
+        unsafe { queue(cpu).try_lock_within() }.map(SpinGuard::leak).is_some()
     }
 
     fn unlock(&self, cpu: usize) {
-        drop(held(cpu));
+        held(&HARTS[cpu]).hand_over();
     }
 
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<ThreadRef>) -> R) -> R {
-        let mut queue = held(cpu);
+        let mut queue = held(&HARTS[cpu]);
         let result = act(&mut queue);
         SpinGuard::leak(queue);
         result
     }
 
-    fn switch(&self, from: ThreadRef, to: ThreadRef) {
-        let hart = hart::of_this_cpu();
+    #[inline(always)]
+    fn with_queue_here<R>(
+        &self,
+        here: &'static Hart,
+        act: impl FnOnce(&mut Queue<ThreadRef>) -> R,
+    ) -> R {
+        let mut queue = held(here);
+        let result = act(&mut queue);
+        SpinGuard::leak(queue);
+        result
+    }
+
+    #[inline(always)]
+    fn unlock_after_switch(&self, here: &'static Hart, interrupts_were_on: usize) {
+        held(here).release_last(here, interrupts_were_on);
+    }
+
+    #[inline(always)]
+    fn switch(&self, hart: &'static Hart, from: ThreadRef, to: ThreadRef) -> usize {
         debug_assert!(!interrupts::are_enabled(), "a switch with interrupts on");
         assert!(
             hart.masks() == 1,
@@ -213,11 +270,12 @@ impl Kernel for Harts {
         // (invariant THREAD-2).
         unsafe { switch::switch(from.context.get(), to.context.get()) };
         // Perhaps another hart: whether interrupts were on belongs to the thread.
-        hart::of_this_cpu().set_interrupts_were_on(interrupts_were_on);
+        interrupts_were_on
     }
 
-    fn previous(&self) -> ThreadRef {
-        of_pointer(&hart::of_this_cpu().scheduling.previous)
+    #[inline(always)]
+    fn previous(&self, here: &'static Hart) -> ThreadRef {
+        of_pointer(&here.scheduling.previous)
     }
 
     fn ended(&self, thread: ThreadRef) {
@@ -263,6 +321,7 @@ impl Kernel for Harts {
 impl Part {
     /// Everything of a switch but the registers: time, counts, the stack that the trap vector checks, and the fence for a stack that
     /// was mapped since this hart last fenced.
+    #[inline(always)]
     fn leave(&self, from: ThreadRef, to: ThreadRef, hart: &Hart) {
         let now = time::read64();
         let ran = now.wrapping_sub(self.since.load(Ordering::Relaxed));
@@ -272,7 +331,7 @@ impl Part {
         let switches = &to.counts.switches;
         switches.store(switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let harts = &to.counts.harts;
-        harts.store(harts.load(Ordering::Relaxed) | 1 << hart.cpu().0, Ordering::Relaxed);
+        harts.store(harts.load(Ordering::Relaxed) | self.bit, Ordering::Relaxed);
         self.previous.store(core::ptr::from_ref::<Thread>(&from).cast_mut(), Ordering::Relaxed);
         self.set_current(to);
         hart.stack_low.store(to.stack_low.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -288,9 +347,10 @@ fn queue(cpu: usize) -> &'static SpinLock<Queue<ThreadRef>> {
     &HARTS[cpu].scheduling.queue
 }
 
-/// The guard of a run queue whose lock this hart holds.
-fn held(cpu: usize) -> SpinGuard<'static, Queue<ThreadRef>> {
-    // SAFETY: the scheduler calls `with_queue` and `unlock` between `lock` and `unlock` alone, on the same hart: a switch gives the
-    // lock to the thread that comes (LOCK-2).
-    unsafe { queue(cpu).assume_held() }
+/// The guard of a run queue whose lock the hart here holds.
+#[inline(always)]
+fn held(hart: &'static Hart) -> SpinGuard<'static, Queue<ThreadRef>> {
+    // SAFETY: the scheduler calls `with_queue` and `unlock`, and those of the hart here, between `lock` and `unlock` alone, on the same
+    // hart: a switch gives the lock to the thread that comes (LOCK-2).
+    unsafe { hart.scheduling.queue.assume_held() }
 }

@@ -12,7 +12,7 @@ use scheduler::Queue;
 
 use crate::console::println;
 use crate::hart::{self, Hart};
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, checker};
 use crate::thread::ThreadRef;
 use crate::trace::{self, Which};
 use crate::{explore, interrupts, probe, sbi, sched};
@@ -42,7 +42,9 @@ pub struct Part {
     slice_end: AtomicU64,
     /// What the comparator is set to.
     armed: AtomicU64,
-    /// Threads that sleep, the first to be woken first.
+    /// When the first thread that sleeps is to be woken, with the lock of [`sleepers`](Self::sleepers) held.
+    first_wake: AtomicU64,
+    /// Threads that sleep, the first to be woken first. Added and taken by this hart alone.
     sleepers: SpinLock<Queue<ThreadRef>>,
 }
 
@@ -55,6 +57,7 @@ impl Part {
             wakeups: AtomicUsize::new(0),
             slice_end: AtomicU64::new(NEVER),
             armed: AtomicU64::new(NEVER),
+            first_wake: AtomicU64::new(NEVER),
             sleepers: SpinLock::new("sleepers", Queue::new()),
         }
     }
@@ -69,26 +72,38 @@ impl Part {
         Some(self.armed.load(Ordering::Relaxed)).filter(|&at| at != NEVER).map(Instant)
     }
 
-    /// Sets the comparator of this hart for what comes first: the next tick, the first sleeper at `first`, the end of a slice.
-    fn arm_for(&self, first: u64) {
-        let mut next = first.min(self.next_tick.load(Ordering::Relaxed));
+    /// Sets the comparator of this hart. Fires at once if the deadline is past.
+    #[inline]
+    pub fn arm(&self, deadline: u64) {
+        if SSTC.load(Ordering::Relaxed) {
+            self.armed.store(deadline, Ordering::Relaxed);
+            write_comparator(deadline);
+        } else if self.armed.swap(deadline, Ordering::Relaxed) != deadline {
+            // A call costs more than to look whether it changes anything. `start` has tried it.
+            let _ = sbi::set_timer(deadline);
+        }
+    }
+
+    /// Sets the comparator for what comes first: the next tick, the first sleeper, the end of a slice.
+    #[inline]
+    fn arm_for_next(&self) {
+        self.arm_for(self.next_tick.load(Ordering::Relaxed));
+    }
+
+    /// As [`arm_for_next`](Self::arm_for_next), when the next tick is due at `tick`.
+    #[inline]
+    fn arm_for(&self, tick: u64) {
+        let mut next = tick.min(self.first_wake.load(Ordering::Relaxed));
         if explore::EXPLORES {
             next = next.min(self.slice_end.load(Ordering::Relaxed));
         }
         self.arm(next);
     }
 
-    /// Sets the comparator of this hart. Fires at once if the deadline is past.
-    pub fn arm(&self, deadline: u64) {
-        if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
-            return;
-        }
-        if SSTC.load(Ordering::Relaxed) {
-            write_comparator(deadline);
-        } else {
-            // `start` has tried it.
-            let _ = sbi::set_timer(deadline);
-        }
+    /// Keeps when the first of the sleepers is to be woken.
+    fn look_at_first(&self, sleepers: &Queue<ThreadRef>) {
+        let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
+        self.first_wake.store(first, Ordering::Relaxed);
     }
 }
 
@@ -146,7 +161,7 @@ pub fn description() -> &'static str {
 pub fn start_here() {
     let part = &hart::of_this_cpu().timer;
     part.next_tick.store(next_on_grid(time::read64()), Ordering::Relaxed);
-    part.arm(part.next_tick.load(Ordering::Relaxed));
+    part.arm_for_next();
     // SAFETY: a handler can run on this hart's stack (invariant TRAP-1).
     unsafe { sie::set_stimer() };
 }
@@ -157,24 +172,19 @@ fn next_on_grid(now: u64) -> u64 {
     (now / period + 1).saturating_mul(period)
 }
 
-/// Takes a timer interrupt: wakes who is due, counts the tick, and sets the comparator again. Says whether the current thread is to be
-/// taken off: a tick was due, or its slice is over.
-pub fn handle(hart: &Hart) -> bool {
-    let _taken = trace::interrupt(Which::Timer);
+/// Takes a timer interrupt: wakes who is due, counts the tick, sets the comparator again, and lets another thread run if a tick was due.
+#[inline]
+pub fn handle(hart: &'static Hart) {
     let part = &hart.timer;
     let now = time::read64();
-    // It has fired: whatever it is set to next must be written, or it stays pending.
-    part.armed.store(now, Ordering::Relaxed);
-    let first = wake_sleepers(part, now);
-    let is_due = now >= part.next_tick.load(Ordering::Relaxed);
-    if is_due {
-        part.ticks.store(part.ticks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // A late hart takes one tick and goes on with the grid: no storm, no drift.
-        part.next_tick.store(next_on_grid(now), Ordering::Relaxed);
+    let tick = part.next_tick.load(Ordering::Relaxed);
+    let next = tick.wrapping_add(PERIOD.load(Ordering::Relaxed));
+    let wakes_nobody = now < part.first_wake.load(Ordering::Relaxed);
+    if !explore::EXPLORES && wakes_nobody && tick <= now && now < next {
+        finish(hart, Some(next), || false);
+    } else {
+        handle_unusual(hart, now);
     }
-    let slice_is_over = explore::EXPLORES && end_slice(hart, now);
-    part.arm_for(first);
-    is_due || slice_is_over
 }
 
 /// What is explored at a timer interrupt: whether the slice of the current thread is over, and then how long the next one is.
@@ -198,18 +208,54 @@ pub fn begin_slice() {
     part.arm(part.armed.load(Ordering::Relaxed).min(part.slice_end.load(Ordering::Relaxed)));
 }
 
-/// Wakes the sleepers that are due. Gives the deadline of the first that is not.
-fn wake_sleepers(part: &Part, now: u64) -> u64 {
+/// As [`handle`], when somebody is to be woken, or no tick or more than one is due. Apart, so that a usual tick needs no stack.
+#[cold]
+#[inline(never)]
+fn handle_unusual(hart: &'static Hart, now: u64) {
+    let is_due = now >= hart.timer.next_tick.load(Ordering::Relaxed);
+    // A late hart takes one tick and goes on with the grid: no storm, no drift.
+    finish(hart, is_due.then(|| next_on_grid(now)), || {
+        if now >= hart.timer.first_wake.load(Ordering::Relaxed) {
+            wake_sleepers(&hart.timer, now);
+        }
+        explore::EXPLORES && end_slice(hart, now)
+    });
+}
+
+/// Does what is due; `next` is the tick after the one that is. What `act` does comes first; it says whether the current thread's slice is
+/// over.
+#[inline(always)]
+fn finish(hart: &'static Hart, next: Option<u64>, act: impl FnOnce() -> bool) {
+    checker::enter_interrupt();
+    let taken = trace::interrupt(Which::Timer);
+    let part = &hart.timer;
+    let slice_is_over = act();
+    if let Some(next) = next {
+        let ticks = part.ticks.load(Ordering::Relaxed);
+        part.ticks.store(ticks.wrapping_add(1), Ordering::Relaxed);
+        part.next_tick.store(next, Ordering::Relaxed);
+    }
+    let next_tick = next.unwrap_or_else(|| part.next_tick.load(Ordering::Relaxed));
+    // Later than what has fired, so it is written: else the interrupt would stay pending.
+    part.arm_for(next_tick);
+    drop(taken);
+    checker::leave_interrupt();
+    if next.is_some() || slice_is_over {
+        sched::preempt(hart);
+    }
+}
+
+/// Wakes the sleepers that are due.
+fn wake_sleepers(part: &Part, now: u64) {
     let mut sleepers = part.sleepers.lock();
     while let Some(first) = sleepers.first() {
-        let deadline = first.wake_at.load(Ordering::Relaxed);
-        if deadline > now {
-            return deadline;
+        if first.wake_at.load(Ordering::Relaxed) > now {
+            break;
         }
         sleepers.pop();
         sched::wake(first);
     }
-    NEVER
+    part.look_at_first(&sleepers);
 }
 
 /// Lets the current thread sleep until `deadline`, or not at all if that is past. Never wakes early; late by what the hart is busy with.
@@ -223,8 +269,8 @@ pub fn sleep_until(deadline: Instant) {
     current.wake_at.store(deadline.0, Ordering::Relaxed);
     let mut sleepers = hart.timer.sleepers.lock_masked(masked);
     sleepers.insert_before(current, |other| other.wake_at.load(Ordering::Relaxed) > deadline.0);
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    hart.timer.arm_for(first);
+    hart.timer.look_at_first(&sleepers);
+    hart.timer.arm_for_next();
     sched::block(sleepers);
 }
 
@@ -241,16 +287,15 @@ pub fn sleep(duration: Duration) {
 /// Breaks what the handler of this hart's next timer interrupt follows: for the crash of that name.
 pub fn damage_sleepers(wild: usize) {
     let masked = interrupts::mask();
-    let mut sleepers = masked.hart().timer.sleepers.lock();
-    sleepers.push(<ThreadRef as scheduler::Thread>::from_word(wild));
+    let part = &masked.hart().timer;
+    part.sleepers.lock().push(<ThreadRef as scheduler::Thread>::from_word(wild));
+    part.first_wake.store(0, Ordering::Relaxed);
 }
 
 /// Leaves out the ticks while the hart idles: only sleepers wake it. Interrupts are off.
 pub fn before_idling() {
     let part = &hart::of_this_cpu().timer;
-    let sleepers = part.sleepers.lock();
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
-    part.arm(first.min(explore::deadline()));
+    part.arm(part.first_wake.load(Ordering::Relaxed).min(explore::deadline()));
 }
 
 /// Begins with ticks again, on the same grid. Interrupts are off.
@@ -258,14 +303,12 @@ pub fn after_idling() {
     let hart = hart::of_this_cpu();
     let part = &hart.timer;
     part.wakeups.store(part.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let sleepers = part.sleepers.lock();
-    let first = sleepers.first().map_or(NEVER, |first| first.wake_at.load(Ordering::Relaxed));
     let now = time::read64();
     part.next_tick.store(next_on_grid(now), Ordering::Relaxed);
     if explore::EXPLORES {
         part.slice_end.store(explore::slice_end(hart, now), Ordering::Relaxed);
     }
-    part.arm_for(first);
+    part.arm_for_next();
 }
 
 /// Writes `stimecmp` (privileged spec 18.1); an extension that `start` has found.

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use crate::hart::Hart;
 use crate::stack::STACK_BYTES;
 use crate::sync::checker;
-use crate::{hart, interrupts, irq, probe, report, sched, timer};
+use crate::{hart, interrupts, irq, probe, report, timer};
 
 /// What a trap saved: all of the interrupted context. Its last two words are a frame record as a function's prologue lays it
 /// down, which lets a backtrace walk from the handler into the interrupted code.
@@ -53,13 +53,16 @@ pub struct Cause {
 
 /// Codes in `scause` that the kernel tells apart.
 pub mod code {
-    const INTERRUPT: usize = 1 << 63;
+    /// The bit that says interrupt.
+    pub const INTERRUPT: usize = 1 << 63;
     /// Supervisor software interrupt: from another hart.
     pub const IPI: usize = INTERRUPT | 1;
     /// Supervisor timer interrupt.
     pub const TIMER: usize = INTERRUPT | 5;
     /// Supervisor external interrupt: from a device.
     pub const EXTERNAL: usize = INTERRUPT | 9;
+    /// Breakpoint.
+    pub const BREAKPOINT: usize = 3;
     /// Instruction access fault.
     pub const FETCH_ACCESS: usize = 1;
     /// Illegal instruction.
@@ -77,6 +80,11 @@ pub mod code {
 }
 
 impl Cause {
+    /// That of the trap whose handler has just begun: another one would replace `stval`.
+    fn now(code: usize) -> Cause {
+        Cause { code, value: riscv::register::stval::read() }
+    }
+
     /// The cause in words, as the privileged spec's table has them.
     pub fn name(self) -> &'static str {
         const EXCEPTIONS: [&str; 20] = [
@@ -144,16 +152,15 @@ pub extern "C" fn trap_vector() -> ! {
         .cfi_register {interrupted}, {sepc}
         csrw    sscratch, t0
         .cfi_register t0, {sscratch}
-        ld      t0, {stack_low}(tp)
-        sub     t0, sp, t0
-        addi    t0, t0, -{frame}        # bytes that would be left below the frame
-        srli    t0, t0, {stack_shift}
-        bnez    t0, 2f
-        mv      t0, sp
-        .cfi_remember_state
-        .cfi_register sp, t0
         addi    sp, sp, -{frame}
         .cfi_adjust_cfa_offset {frame}
+        ld      t0, {stack_low}(tp)
+        sub     t0, sp, t0              # bytes that would be left below the frame
+        srli    t0, t0, {stack_shift}
+        .cfi_remember_state
+        bnez    t0, 2f
+        addi    t0, sp, {frame}
+        .cfi_register sp, t0
 
     1:  sd      ra, 8*1(sp)
         sd      t0, 8*2(sp)             # sp as it was
@@ -200,7 +207,6 @@ pub extern "C" fn trap_vector() -> ! {
         addi    s0, sp, {frame}         # the frame record's place: backtraces walk through it
         mv      a0, sp
         csrr    a1, scause
-        csrr    a2, stval
         call    {handle}
         .globl  trap_handled
     trap_handled:
@@ -244,7 +250,7 @@ pub extern "C" fn trap_vector() -> ! {
         .cfi_restore_state
 
         # The frame does not fit: the emergency stack holds it. Whoever was there before is not coming back.
-    2:  mv      t0, sp
+    2:  addi    t0, sp, {frame}
         .cfi_def_cfa t0, 0
         ld      sp, {emergency_top}(tp)
         addi    sp, sp, -{frame}
@@ -288,29 +294,40 @@ pub fn is_return_to_vector(return_address: usize) -> bool {
 }
 
 /// What is done about a trap. Interrupts are off; `frame` lies on the interrupted stack or on the emergency stack.
-extern "C" fn handle(frame: &mut TrapFrame, code: usize, value: usize) {
-    let cause = Cause { code, value };
-    interrupts::handler_begins(cause, frame.status);
+extern "C" fn handle(frame: &mut TrapFrame, code: usize) {
+    interrupts::handler_begins(code, frame.status);
     let hart = hart::of_this_cpu();
-    if let Some(left) = hart.settle_on_emergency_stack(core::ptr::from_ref(frame).addr()) {
-        report::trap(frame, cause, hart, Some(left));
+    let frame_end = core::ptr::from_ref(frame).wrapping_add(1).addr();
+    if let Some(left) = hart.settle_on_emergency_stack(frame_end) {
+        report::trap(frame, Cause::now(code), hart, Some(left));
     }
-    if cause.is_interrupt() {
-        checker::enter_interrupt();
-    }
-    let mut is_tick = false;
-    match code {
-        code::TIMER => is_tick = timer::handle(hart),
-        code::IPI => hart::handle_ipi(hart, frame.pc),
-        code::EXTERNAL => irq::handle(hart),
-        _ if probe::recover(frame, cause) => {}
-        _ => report::trap(frame, cause, hart, None),
-    }
-    if cause.is_interrupt() {
-        checker::leave_interrupt();
-    }
-    if is_tick {
-        sched::preempt();
+    if code == code::TIMER {
+        timer::handle(hart);
+    } else if code & code::INTERRUPT != 0 {
+        interrupt(frame, code, hart);
+    } else if !(code == code::BREAKPOINT && probe::pass_breakpoint(frame)) {
+        exception(frame, Cause::now(code), hart);
     }
     interrupts::handler_ends(frame.status);
+}
+
+/// Takes an interrupt that is no tick. Apart, so that `handle` needs no stack: what does has it here.
+#[inline(never)]
+fn interrupt(frame: &mut TrapFrame, code: usize, hart: &'static Hart) {
+    checker::enter_interrupt();
+    match code {
+        code::IPI => hart::handle_ipi(hart, frame.pc),
+        code::EXTERNAL => irq::handle(hart),
+        _ => report::trap(frame, Cause::now(code), hart, None),
+    }
+    checker::leave_interrupt();
+}
+
+/// Goes on behind a probe, or reports.
+#[cold]
+#[inline(never)]
+fn exception(frame: &mut TrapFrame, cause: Cause, hart: &Hart) {
+    if !probe::recover(frame, cause) {
+        report::trap(frame, cause, hart, None);
+    }
 }

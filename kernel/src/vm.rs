@@ -238,12 +238,12 @@ pub fn start(machine: &Machine<'_>) {
     let end = boot.end() as usize / PAGE;
     BOOT_FRAMES[0].store((boot.start() as usize + storage) / PAGE, Ordering::Relaxed);
     BOOT_FRAMES[1].store(end, Ordering::Relaxed);
+    // On the first frame that becomes a table, which is cleared then.
+    frame::try_zero_instruction(machine, FrameNumber(BOOT_FRAMES[0].load(Ordering::Relaxed)));
 
     let space = build(machine)
         .unwrap_or_else(|error| refuse(format_args!("the page table cannot be built: {error:?}")));
     activate(space);
-
-    frame::try_zero_instruction(machine);
 
     let unused = BOOT_FRAMES[0].swap(end, Ordering::Relaxed);
     frame::free_run(FrameNumber(unused), end - unused).expect("the boot's memory is in use");

@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod figures;
+pub mod profile;
 pub mod results;
 pub mod table;
 
@@ -30,6 +31,8 @@ use results::{Measured, Results};
 /// The gauges that are measured on the host.
 const TEXT_BYTES: &str = "text_bytes";
 const CODE_LINES: &str = "code_lines";
+/// The gauge that an image of its own measures: counting costs instructions in each lock.
+const INTERRUPTS_OFF: &str = "interrupts_off_max";
 
 /// What to measure, and what to do with it.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,6 +45,7 @@ Examples:
   cargo run -- bench                everything, beside the baseline in results/
   cargo run -- bench frame          only what has `frame` in its name
   cargo run -- bench --json         for a program
+  cargo run -- bench yield --profile   how many of its instructions each function has
   cargo run -- bench --save         accepts these numbers as the new baseline"
 )]
 pub struct Arguments {
@@ -50,6 +54,9 @@ pub struct Arguments {
     /// Gives the numbers as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Shows which functions have the instructions, for each row that is measured
+    #[arg(long, conflicts_with_all = ["json", "save"])]
+    pub profile: bool,
     /// Writes the numbers to results/, as the baseline and, with the kernel's output, beside it
     #[arg(long, conflicts_with = "filter")]
     pub save: bool,
@@ -80,6 +87,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         // With its colours: `anstream` takes them out where nobody sees them.
         println!("{}\n", table::of(results, baseline.as_ref()).enforce_styling());
         println!("{}", table::legend(results));
+    }
+    if arguments.profile {
+        let image = image(&environment)?;
+        for row in &results.rows {
+            let shares = profile::of(&environment, &image, row)?;
+            println!("\n{}\n{}", row.name, profile::table(row, &shares).enforce_styling());
+        }
     }
     for sentence in baseline.iter().flat_map(|baseline| budget::versions(results, baseline)) {
         eprintln!("{NOTABLE}warning: {sentence}{NOTABLE:#}");
@@ -121,7 +135,8 @@ pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measur
     let names = manifest.benchmarks.iter().map(|benchmark| &*benchmark.name);
     let chosen: Vec<&str> = names.filter(|name| name.contains(filter)).collect();
     let of_host = [TEXT_BYTES, CODE_LINES].iter().any(|name| name.contains(filter));
-    if chosen.is_empty() && !of_host {
+    let of_demo = INTERRUPTS_OFF.contains(filter);
+    if chosen.is_empty() && !of_host && !of_demo {
         return Err(Usage(format!("no benchmark has `{filter}` in its name")).into());
     }
     let (mut measured, log) = match chosen.is_empty() {
@@ -137,6 +152,9 @@ pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measur
         let of_host = [(TEXT_BYTES, size.text_bytes), (CODE_LINES, size.code_lines)];
         let chosen = of_host.into_iter().filter(|(name, _)| name.contains(filter));
         measured.gauges.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if of_demo {
+        measured.gauges.insert(INTERRUPTS_OFF.to_owned(), interrupts_off(environment)?);
     }
     let results = Results::new(environment, measured, results::firmware(&log));
     Ok(Measurement { results, log })
@@ -156,17 +174,37 @@ pub fn image(environment: &Environment) -> Result<Image, image::Error> {
 /// # Errors
 /// [`Failed`] when it did not, and when QEMU cannot be started.
 pub fn boot(environment: &Environment, image: &Image, only: &[&str]) -> anyhow::Result<String> {
-    let lane = Lane::named("icount").expect("there is a lane that counts instructions");
     let words = match only {
         [] => "bench".to_owned(),
         names => format!("bench only={}", names.join(",")),
     };
-    let outcome: Outcome = lane.boot(&image.elf, &words).run(environment)?;
+    pass(environment, image, &words)
+}
+
+/// Boots where instructions are counted, and gives the output of a boot that passed.
+fn pass(environment: &Environment, image: &Image, words: &str) -> anyhow::Result<String> {
+    let lane = Lane::named("icount").expect("there is a lane that counts instructions");
+    let outcome: Outcome = lane.boot(&image.elf, words).run(environment)?;
     let verdict = judge(&outcome, &Expectation::Demo).verdict;
     if !verdict.passed() {
         return Err(Failed { verdict, output: outcome.output }.into());
     }
     Ok(outcome.output)
+}
+
+/// For how many instructions interrupts are masked at the most while the demo runs on one hart.
+fn interrupts_off(environment: &Environment) -> anyhow::Result<u64> {
+    let features = vec!["interrupts_off".to_owned()];
+    let image = image::build(environment, &Options { features, ..Options::new(Profile::Release) })?;
+    let output = pass(environment, &image, "")?;
+    // `masked       812 instructions, from kernel/src/irq.rs:10 on, at the most`
+    let number = output.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        if words.next()? == "masked" { words.next()?.parse().ok() } else { None }
+    });
+    number.with_context(|| {
+        format!("the demo does not say for how long interrupts were off\n{output}")
+    })
 }
 
 /// Measures the sources, and the image without benchmarks.

@@ -1,7 +1,6 @@
 //! Switches, yields, wakeups and timer interrupts.
 
 use core::cell::UnsafeCell;
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{Meter, Outcome, instructions, row};
@@ -97,20 +96,25 @@ fn timer_interrupt(meter: &mut Meter) -> Outcome {
     const SAMPLES: usize = 20;
     /// More than the loop itself, and less than any handler.
     const GAP: u64 = 30;
+    let masked_by_us = interrupts::disable();
     meter.rounds(SAMPLES, |meter| {
-        let mut last = instructions();
+        // An interrupt is taken between the two reads or not at all.
         let mut usual = u64::MAX;
         loop {
-            let now = instructions();
-            if now - last > GAP && usual < GAP {
-                meter.add(now - last - usual);
+            let before = instructions();
+            interrupts::enable();
+            interrupts::disable();
+            let passed = meter.since(before);
+            if passed > GAP && usual < GAP {
+                meter.add(passed - usual);
                 break;
             }
-            usual = usual.min(now - last);
-            last = now;
-            spin_loop();
+            usual = usual.min(passed);
         }
     });
+    if masked_by_us {
+        interrupts::enable();
+    }
     Ok(())
 }
 
@@ -119,9 +123,9 @@ fn timer_rearm(meter: &mut Meter) -> Outcome {
     let masked = interrupts::mask();
     let part = &masked.hart().timer;
     let mut deadline = part.next_tick().0;
-    meter.each(|| {
+    meter.rounds(ROUNDS, |meter| {
         deadline += 1;
-        part.arm(deadline);
+        meter.time(|| part.arm(deadline));
     });
     part.arm(part.next_tick().0);
     drop(masked);

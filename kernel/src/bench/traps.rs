@@ -3,13 +3,13 @@
 use core::arch::asm;
 
 use super::{Meter, Outcome, row};
-use crate::probe::recovery;
+use crate::probe::may_fault;
 use crate::sync::SpinLock;
 
 row!(trap);
 fn trap(meter: &mut Meter) -> Outcome {
     // SAFETY: the breakpoint goes on behind itself with every register as it was.
-    meter.each(|| unsafe { asm!("1: ebreak", "2:", recovery!("1b", "2b", 0)) });
+    meter.each(|| unsafe { asm!(may_fault!("ebreak")) });
     Ok(())
 }
 

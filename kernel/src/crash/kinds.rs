@@ -92,6 +92,12 @@ fn illegal() {
     unsafe { core::arch::asm!("unimp") };
 }
 
+crash_kind!(claim 9, harts 1, "-", breakpoint, "breakpoint", "kinds::breakpoint,crash::crash_here");
+fn breakpoint() {
+    // SAFETY: none: this is a deliberate fault. No mark stands behind it, so nothing goes on there.
+    unsafe { core::arch::asm!("ebreak") };
+}
+
 crash_kind!(claim 3, harts 1, "-", float, "illegal instruction", "kinds::float,crash::crash_here");
 fn float() {
     // SAFETY: none: this is a deliberate fault. FS is off, so the instruction traps.

@@ -87,7 +87,8 @@ fn waiting(out: &mut Unlocked) {
 /// What all harts did last, in the order in which they did: of each the newest.
 pub struct NewestEvents(ArrayVec<(CpuNumber, Recorded), { EVENTS_OF_A_HART * hart::MAX_CPUS }>);
 
-/// The newest events as of now; none where no trace is kept.
+/// The newest events as of now; none where no trace is kept. A function of its own, as they are large.
+#[inline(never)]
 pub fn newest_events() -> NewestEvents {
     let mut events = ArrayVec::new();
     for hart in hart::all() {

@@ -54,7 +54,7 @@ fn what_is_drawn_is_a_function_of_the_seed() -> Outcome {
     Ok(())
 }
 
-self_test!(claim 89, unexplored, a_seed_cuts_the_time_of_threads_short);
+self_test!(claim 89, icount, a_seed_cuts_the_time_of_threads_short);
 fn a_seed_cuts_the_time_of_threads_short() -> Outcome {
     const PERIODS: u64 = 4;
     /// Comes to no point. How often it was taken off its hart.

@@ -4,7 +4,7 @@ use super::{Ended, Outcome, ensure, ensure_eq, self_test};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::AtomicU64;
 
-use crate::probe::{self, recovery};
+use crate::probe::{self, may_fault};
 use crate::symbols;
 use crate::trap::Cause;
 
@@ -53,8 +53,10 @@ extern "C" fn trap_with_registers(before: &[u64; 32], after: &mut [u64; 32]) {
         ld      x\\number, 8*\\number(a0)
         .endr
         ld      a0, 8*10(a0)
-    1:  ebreak
-    2:  sd      t0, 16(sp)
+        ",
+        may_fault!("ebreak"),
+        "
+        sd      t0, 16(sp)
         ld      t0, 24(sp)
         .irp    number, 1, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
         sd      x\\number, 8*\\number(t0)
@@ -78,7 +80,6 @@ extern "C" fn trap_with_registers(before: &[u64; 32], after: &mut [u64; 32]) {
         addi    sp, sp, 144
         ret
         ",
-        recovery!("1b", "2b", 0),
     )
 }
 
@@ -91,9 +92,8 @@ fn store_conditional(after_a_trap: bool) -> usize {
         unsafe {
             asm!(
                 "lr.d {value}, ({word})",
-                "1: ebreak",
-                "2: sc.d {failed}, {value}, ({word})",
-                recovery!("1b", "2b", 0),
+                may_fault!("ebreak"),
+                "sc.d {failed}, {value}, ({word})",
                 value = out(reg) _, word = in(reg) word.as_ptr(), failed = lateout(reg) failed,
             );
         }

@@ -2,9 +2,9 @@
 
 use scheduler::Queue;
 
-use super::SpinLock;
+use super::{SpinGuard, SpinLock};
 use crate::sched;
-use crate::thread::{self, ThreadRef};
+use crate::thread::ThreadRef;
 
 /// A row of at most `N` values. They come out in the order in which they were put in. A full channel keeps its senders waiting, an empty
 /// one its receivers.
@@ -43,7 +43,8 @@ impl<T: Send, const N: usize> Channel<T, N> {
     pub fn send(&self, value: T) {
         let mut state = self.state.lock();
         while state.count == N {
-            state.senders.push(thread::current());
+            let current = state.masked().hart().current();
+            state.senders.push(current);
             sched::block(state);
             state = self.state.lock();
         }
@@ -51,7 +52,7 @@ impl<T: Send, const N: usize> Channel<T, N> {
         state.values[place] = Some(value);
         state.count += 1;
         if let Some(receiver) = state.receivers.pop() {
-            sched::wake(receiver);
+            sched::wake_masked(receiver, state.masked());
         }
     }
 
@@ -59,10 +60,11 @@ impl<T: Send, const N: usize> Channel<T, N> {
     pub fn receive(&self) -> T {
         let mut state = self.state.lock();
         loop {
-            if let Some(value) = state.take() {
+            if let Some(value) = take(&mut state) {
                 return value;
             }
-            state.receivers.push(thread::current());
+            let current = state.masked().hart().current();
+            state.receivers.push(current);
             sched::block(state);
             state = self.state.lock();
         }
@@ -70,7 +72,7 @@ impl<T: Send, const N: usize> Channel<T, N> {
 
     /// Takes a value out if there is one.
     pub fn try_receive(&self) -> Option<T> {
-        self.state.lock().take()
+        take(&mut self.state.lock())
     }
 
     /// Senders and receivers that wait.
@@ -80,14 +82,14 @@ impl<T: Send, const N: usize> Channel<T, N> {
     }
 }
 
-impl<T, const N: usize> State<T, N> {
-    fn take(&mut self) -> Option<T> {
-        let value = self.values[self.first].take()?;
-        self.first = (self.first + 1) % N;
-        self.count -= 1;
-        if let Some(sender) = self.senders.pop() {
-            sched::wake(sender);
-        }
-        Some(value)
+/// Takes the first value, and wakes who has one more to put in.
+fn take<T, const N: usize>(state: &mut SpinGuard<'_, State<T, N>>) -> Option<T> {
+    let first = state.first;
+    let value = state.values[first].take()?;
+    state.first = (first + 1) % N;
+    state.count -= 1;
+    if let Some(sender) = state.senders.pop() {
+        sched::wake_masked(sender, state.masked());
     }
+    Some(value)
 }

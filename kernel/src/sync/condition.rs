@@ -5,7 +5,7 @@ use scheduler::Queue;
 use super::SpinLock;
 use super::mutex::MutexGuard;
 use crate::sched;
-use crate::thread::{self, ThreadRef};
+use crate::thread::ThreadRef;
 
 /// Where threads wait for a change of what a mutex protects. A wakeup cannot be lost: the mutex is given up with its guard when the
 /// thread can be found by its waker already.
@@ -24,7 +24,8 @@ impl Condition {
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
         let mut waiters = self.waiters.lock();
-        waiters.push(thread::current());
+        let current = waiters.masked().hart().current();
+        waiters.push(current);
         drop(guard);
         sched::block(waiters);
         mutex.lock()
@@ -46,7 +47,7 @@ impl Condition {
     pub fn wake_one(&self) {
         let mut waiters = self.waiters.lock();
         if let Some(first) = waiters.pop() {
-            sched::wake(first);
+            sched::wake_masked(first, waiters.masked());
         }
     }
 
@@ -54,7 +55,7 @@ impl Condition {
     pub fn wake_all(&self) {
         let mut waiters = self.waiters.lock();
         while let Some(waiter) = waiters.pop() {
-            sched::wake(waiter);
+            sched::wake_masked(waiter, waiters.masked());
         }
     }
 

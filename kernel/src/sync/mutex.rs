@@ -7,7 +7,7 @@ use scheduler::Queue;
 
 use super::SpinLock;
 use crate::sched;
-use crate::thread::{self, ThreadRef};
+use crate::thread::ThreadRef;
 
 /// Data that one thread at a time may touch, for as long as it likes. May sleep; not for interrupt handlers, and not to be taken
 /// with a spin lock held.
@@ -41,7 +41,8 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let mut state = self.state.lock();
         if state.is_held {
-            state.waiters.push(thread::current());
+            let current = state.masked().hart().current();
+            state.waiters.push(current);
             // Whoever gives it back gives it to this thread: it stays held.
             sched::block(state);
         } else {
@@ -89,7 +90,7 @@ impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         let mut state = self.mutex.state.lock();
         match state.waiters.pop() {
-            Some(next) => sched::wake(next),
+            Some(next) => sched::wake_masked(next, state.masked()),
             None => state.is_held = false,
         }
     }

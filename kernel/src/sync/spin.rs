@@ -6,7 +6,10 @@ use core::mem;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use scheduler::ConditionLock;
+
 use super::checker::{self, Tag};
+use crate::hart::Hart;
 use crate::interrupts::{self, Masked};
 use crate::{stop, trace};
 
@@ -38,7 +41,7 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 pub struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
     /// Dropped after the lock's release.
-    _masked: Masked,
+    masked: Masked,
 }
 
 impl<T> SpinLock<T> {
@@ -64,7 +67,7 @@ impl<T> SpinLock<T> {
             wait(&self.word);
         }
         checker::taken(&self.tag, self.address());
-        SpinGuard { lock: self, _masked: masked }
+        SpinGuard { lock: self, masked }
     }
 
     /// Takes the lock if nobody has it.
@@ -77,7 +80,7 @@ impl<T> SpinLock<T> {
             return None;
         }
         checker::taken(&self.tag, self.address());
-        Some(SpinGuard { lock: self, _masked: masked })
+        Some(SpinGuard { lock: self, masked })
     }
 
     /// The guard of a lock that was [leaked](SpinGuard::leak): the other half of a handoff.
@@ -89,7 +92,36 @@ impl<T> SpinLock<T> {
     #[inline]
     pub unsafe fn assume_held(&self) -> SpinGuard<'_, T> {
         // SAFETY: the leaked guard's mask was leaked with it, on this hart, and is taken over here alone (LOCK-2).
-        SpinGuard { lock: self, _masked: unsafe { Masked::assume() } }
+        SpinGuard { lock: self, masked: unsafe { Masked::assume() } }
+    }
+
+    /// As [`lock_masked`](Self::lock_masked), within another guard, which goes on masking interrupts.
+    ///
+    /// # Safety
+    ///
+    /// This guard is given up before that one, on the same hart, and by [`SpinGuard::hand_over`] (invariant LOCK-3).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn lock_within(&self) -> SpinGuard<'_, T> {
+        // SAFETY: nothing takes it over: the guard that masks interrupts outlives it (LOCK-3).
+        self.lock_masked(unsafe { Masked::assume() })
+    }
+
+    /// As [`try_lock`](Self::try_lock), within another guard.
+    ///
+    /// # Safety
+    ///
+    /// That of [`lock_within`](Self::lock_within).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn try_lock_within(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: as in `lock`.
+        if self.word.swap(TAKEN, Ordering::Acquire) != FREE {
+            return None;
+        }
+        checker::taken(&self.tag, self.address());
+        // SAFETY: as in `lock_within` (LOCK-3).
+        Some(SpinGuard { lock: self, masked: unsafe { Masked::assume() } })
     }
 
     /// Whether someone holds it; may be out of date by the time it is read.
@@ -130,9 +162,44 @@ impl<T> SpinGuard<'_, T> {
         mem::forget(guard);
     }
 
+    /// Drops the only guard of `hart`, the one here, as [`Masked::drop_last`] does.
+    #[inline]
+    pub fn release_last(self, hart: &Hart, were_on: usize) {
+        self.hand_over();
+        // SAFETY: what masks interrupts was forgotten with the guard.
+        unsafe { Masked::assume() }.drop_last(hart, were_on);
+    }
+
+    /// Releases the lock. Interrupts stay masked, on behalf of another guard.
+    #[inline]
+    pub fn hand_over(self) {
+        self.release();
+        mem::forget(self);
+    }
+
+    /// What masks interrupts while the lock is held.
+    #[inline]
+    pub fn masked(&self) -> &Masked {
+        &self.masked
+    }
+
+    #[inline]
+    fn release(&self) {
+        checker::released(&self.lock.tag, self.lock.address());
+        // A swap, whose result nobody wants, is one instruction; a store with release is a fence and a store.
+        self.lock.word.swap(FREE, Ordering::Release);
+    }
+
     /// What [`checker`] knows the lock by.
     pub fn address(&self) -> usize {
         self.lock.address()
+    }
+}
+
+impl<T> ConditionLock for SpinGuard<'_, T> {
+    #[inline]
+    fn hand_over(self) {
+        self.hand_over();
     }
 }
 
@@ -154,8 +221,6 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        checker::released(&self.lock.tag, self.lock.address());
-        // A swap, whose result nobody wants, is one instruction; a store with release is a fence and a store.
-        self.lock.word.swap(FREE, Ordering::Release);
+        self.release();
     }
 }

@@ -74,7 +74,8 @@ impl Bitmap<'_> {
 
     /// Rule 2, for the word `index` of `level`, which was seen to be zero. Returns `result`, so that a caller need not keep it
     /// anywhere meanwhile.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn set_empty<T>(&self, level: usize, index: usize, result: T) -> T {
         crate::touch();
         let bit = 1 << (index % 64);

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::atomic::AtomicU64;
-use crate::bitmap::Bitmap;
+use crate::bitmap::{Bitmap, LEVELS};
 use crate::{Cache, FrameNumber, FreeError};
 
 /// A search ends when it has found so many hints.
@@ -47,6 +47,15 @@ pub struct Frames<'a> {
 }
 
 impl Frames<'_> {
+    /// No memory: nothing can be allocated, and every frame is foreign.
+    pub const EMPTY: Frames<'static> = Frames {
+        bitmap: Bitmap { words: &[], summary: [&[]; LEVELS] },
+        first: 0,
+        banks: &[],
+        caches: AtomicUsize::new(0),
+        run_place: AtomicUsize::new(0),
+    };
+
     /// A frame, with whatever is in it. `None` if every frame is in use or reserved.
     #[inline(always)]
     pub fn allocate(&self, cache: &Cache) -> Option<FrameNumber> {

@@ -25,7 +25,10 @@ impl<'a> Setup<'a> {
         let Some(storage) = storage.get(..needed) else {
             return Err(StorageTooSmall { needed, given: storage.len() });
         };
-        storage.iter().for_each(|word| word.store(0, Relaxed));
+        // By eights, so that the compiler unrolls.
+        let (eights, rest) = storage.as_chunks::<8>();
+        eights.iter().for_each(|eight| eight.iter().for_each(|word| word.store(0, Relaxed)));
+        rest.iter().for_each(|word| word.store(0, Relaxed));
         let (table, rest) = storage.split_at(2 * banks.len());
         let (words, mut rest) = rest.split_at(2 * sizes[0]);
         let summary = core::array::from_fn(|level| {
@@ -88,15 +91,25 @@ impl<'a> Setup<'a> {
 
     /// The allocator, ready.
     pub fn finish(self) -> Frames<'a> {
-        for (index, [free, usable]) in self.0.bitmap.words.iter().enumerate() {
+        let Bitmap { words, summary } = &self.0.bitmap;
+        summarize(words, summary[0], |[free, usable]| {
             // Without the marks of what was reserved by a call.
             let bits = free.load(Relaxed) & usable.load(Relaxed);
             free.store(bits, Relaxed);
-            if bits != 0 {
-                self.0.bitmap.set_nonempty(0, index);
-            }
+            bits
+        });
+        for level in 1..LEVELS {
+            summarize(summary[level - 1], summary[level], |word| word.load(Relaxed));
         }
         self.0
+    }
+}
+
+/// Fills one level of the summary from the words that it stands for.
+fn summarize<W>(words: &[W], summary: &[AtomicU64], bits: impl Fn(&W) -> u64) {
+    for (entry, words) in summary.iter().zip(words.chunks(64)) {
+        let shift_in = |set, word| set << 1 | u64::from(bits(word) != 0);
+        entry.store(words.iter().rev().fold(0, shift_in), Relaxed);
     }
 }
 

@@ -119,7 +119,7 @@ impl<F: Frames> Heap<F> {
     /// Gives the address of a block that has the size and the alignment asked for. What is in it is left from before.
     ///
     /// Nothing where there are no frames, nor any to be had by giving back what the heap has kept.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&mut self, layout: Layout) -> Option<NonZero<usize>> {
         match self.classes[class_of(layout)].take() {
             None => self.allocate_slowly(layout),
@@ -132,7 +132,7 @@ impl<F: Frames> Heap<F> {
     ///
     /// # Errors
     /// Any other address or layout, exactly. Nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, address: usize, layout: Layout) -> Result<(), FreeError> {
         let Some(half) = self.books.half(address) else {
             return self.free_slowly(address, layout);

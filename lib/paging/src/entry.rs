@@ -29,10 +29,9 @@ pub enum Rights {
 }
 
 impl Rights {
-    const ALL: [Rights; 3] = [Rights::Read, Rights::ReadWrite, Rights::ReadExecute];
-
     /// The bits of a leaf. A is set, and D where writable: a hart that does not set them itself (Svade) faults on entries
     /// without (privileged spec 4.3.1).
+    #[inline(always)]
     const fn bits(self) -> usize {
         match self {
             Rights::Read => READ | ACCESSED,
@@ -69,20 +68,30 @@ pub enum Entry {
 
 impl Entry {
     /// What the bits of an entry mean.
+    #[inline(always)]
     pub fn decode(bits: usize) -> Entry {
+        if bits == 0 {
+            return Entry::Empty;
+        }
         let frame = FrameNumber(bits >> FRAME_SHIFT);
         let live = bits & VALID != 0;
         let flags = (bits % (1 << FRAME_SHIFT)) & !(VALID | RETIRED);
-        let entry = match Rights::ALL.into_iter().find(|rights| rights.bits() == flags) {
-            _ if bits == 0 => Entry::Empty,
-            Some(rights) => Entry::Leaf { frame, rights, live },
-            None => Entry::Table { frame, live },
+        const READ_ONLY: usize = Rights::Read.bits();
+        const READ_WRITE: usize = Rights::ReadWrite.bits();
+        const READ_EXECUTE: usize = Rights::ReadExecute.bits();
+        let leaf = |rights| Entry::Leaf { frame, rights, live };
+        let entry = match flags {
+            READ_ONLY => leaf(Rights::Read),
+            READ_WRITE => leaf(Rights::ReadWrite),
+            READ_EXECUTE => leaf(Rights::ReadExecute),
+            _ => Entry::Table { frame, live },
         };
         // Whatever else is set, A or D where they should not be or reserved bits, shows in that it is not written so.
         if entry.encode() == bits && frame < FRAMES_END { entry } else { Entry::Malformed(bits) }
     }
 
     /// The bits of the entry. A pointer to a table has none but V: A, D and U are reserved there (privileged spec 4.3.1).
+    #[inline(always)]
     pub const fn encode(self) -> usize {
         let (frame, bits, live) = match self {
             Entry::Empty => return 0,

@@ -38,6 +38,18 @@ pub enum Error<E> {
 /// its number.
 struct Reserve(Option<FrameNumber>);
 
+/// Leaves of one size that are to lie one after the other in one table.
+struct Run {
+    /// What is there on the way to the first.
+    slot: Step,
+    /// Their level.
+    level: usize,
+    /// Where the first begins, from the beginning of all pages.
+    offset: usize,
+    /// How many.
+    leaves: usize,
+}
+
 impl<M: TableMemory> AddressSpace<M> {
     /// A page table that maps nothing: one page.
     pub fn new(memory: M) -> Result<Self, M::Error> {
@@ -72,7 +84,9 @@ impl<M: TableMemory> AddressSpace<M> {
         }
         let links = self.change(pages, Some(frame), |slot, offset| match slot.entry {
             Entry::Empty => {
-                Ok(Entry::Leaf { frame: FrameNumber(frame.0 + offset / PAGE), rights, live: true })
+                // It does not overflow, as was checked for all of them.
+                let frame = FrameNumber(frame.0.wrapping_add(offset / PAGE));
+                Ok(Entry::Leaf { frame, rights, live: true })
             }
             _ => Err(Error::Occupied(*slot)),
         })?;
@@ -148,51 +162,74 @@ impl<M: TableMemory> AddressSpace<M> {
         new: impl Fn(&Step, usize) -> Result<Entry, Error<M::Error>>,
     ) -> Result<bool, Error<M::Error>> {
         let mut tables = 0;
-        self.each_leaf(pages, frame, |slot, level, offset| {
+        self.each_run(pages, frame, |run| {
             // Each missing table is counted at the first address that needs it.
-            let begins = |above| offset == 0 || slot.address.position().is_multiple_of(span(above));
-            tables += (level + 1..=slot.level).filter(|&above| begins(above)).count();
-            new(slot, offset).map(drop)
+            let begins =
+                |above| run.offset == 0 || run.slot.address.position().is_multiple_of(span(above));
+            tables += (run.level + 1..=run.slot.level).filter(|&above| begins(above)).count();
+            if run.slot.level == run.level {
+                return self.each_slot(run, |slot, offset| new(slot, offset).map(drop));
+            }
+            // One entry stands for all of them.
+            new(&run.slot, run.offset)?;
+            Ok(run.leaves)
         })?;
         let mut reserve = self.reserve(tables).map_err(Error::NoTable)?;
         let mut links = false;
-        let mut linked = None;
-        self.each_leaf(pages, frame, |slot, level, offset| {
-            // The neighbours of a slot whose table is there and live need no look at the tables above.
-            let mut slot = *slot;
-            if slot.level != level || linked != Some(slot.table) {
-                links |= self.link(slot.address, level, &mut reserve);
-                slot = self.view().lookup(slot.address);
-                linked = Some(slot.table);
-            }
-            self.write(slot.table, slot.index, new(&slot, offset)?);
-            Ok(())
+        self.each_run(pages, frame, |run| {
+            links |= self.link(run.slot.address, run.level, &mut reserve);
+            let slot = self.view().lookup(run.slot.address);
+            self.each_slot(&Run { slot, ..*run }, |slot, offset| {
+                self.write(slot.table, slot.index, new(slot, offset)?);
+                Ok(())
+            })
         })?;
         Ok(links)
     }
 
-    /// Visits the leaves that `pages` are to consist of, each with what is there, its level, and its offset.
-    fn each_leaf(
+    /// Visits the leaves that `pages` are to consist of, as many at a time as may lie in one table. A visit gives how many of them it has
+    /// seen to.
+    fn each_run(
         &self,
         pages: Pages,
         frame: Option<FrameNumber>,
-        mut visit: impl FnMut(&Step, usize, usize) -> Result<(), Error<M::Error>>,
+        mut visit: impl FnMut(&Run) -> Result<usize, Error<M::Error>>,
     ) -> Result<(), Error<M::Error>> {
         let mut offset = 0;
-        let mut last = None;
         while offset < pages.size() {
-            let slot = self.view().lookup_near(at(pages, offset), last);
-            last = Some(slot);
+            let slot = self.view().lookup(at(pages, offset));
             let physical = frame.map_or(0, |frame| frame.0 * PAGE + offset);
             let alignment = slot.address.position() | physical;
             let left = pages.size() - offset;
             let fits =
                 |&level: &usize| alignment.is_multiple_of(span(level)) && left >= span(level);
             let level = (0..=slot.level).rev().find(fits).expect("a page fits");
-            visit(&slot, level, offset)?;
-            offset += span(level);
+            let leaves = (left / span(level)).min(ENTRIES - index(slot.address, level));
+            offset += visit(&Run { slot, level, offset, leaves })? * span(level);
         }
         Ok(())
+    }
+
+    /// Visits the slots of a run whose table is there, each with its offset, up to one that is a way to a table. Gives how many.
+    fn each_slot(
+        &self,
+        run: &Run,
+        mut visit: impl FnMut(&Step, usize) -> Result<(), Error<M::Error>>,
+    ) -> Result<usize, Error<M::Error>> {
+        for leaf in 0..run.leaves {
+            let index = run.slot.index + leaf;
+            let entry = self.entry(run.slot.table, index);
+            if matches!(entry, Entry::Table { .. }) {
+                return Ok(leaf);
+            }
+            // Without a look at overflows, so that what errors alone need is computed for them alone.
+            let further = leaf.wrapping_mul(span(run.level));
+            let position = run.slot.address.position().wrapping_add(further);
+            let address = VirtualAddress::at_position(position);
+            let slot = Step { address, index, entry, ..run.slot };
+            visit(&slot, run.offset.wrapping_add(further))?;
+        }
+        Ok(run.leaves)
     }
 
     /// Makes the table of a level on the way to an address live: links one if missing, links it again if retired, puts one in a

@@ -11,12 +11,17 @@ pub(crate) const TOP: usize = 2;
 
 /// Bytes that an entry of a table covers: 4 KiB at level 0, 2 MiB at 1, 1 GiB at 2.
 pub(crate) const fn span(level: usize) -> usize {
-    PAGE * ENTRIES.pow(level as u32)
+    1 << span_bits(level)
+}
+
+/// The logarithm of [`span`]. Shifts by it are cheap, and there are a thousand in a boot.
+const fn span_bits(level: usize) -> u32 {
+    PAGE.ilog2().wrapping_add(ENTRIES.ilog2().wrapping_mul(level as u32)) % usize::BITS
 }
 
 /// Which entry of a table of the level is on the way to an address.
 pub(crate) const fn index(address: VirtualAddress, level: usize) -> usize {
-    address.position() / span(level) % ENTRIES
+    (address.position() >> span_bits(level)) % ENTRIES
 }
 
 /// One step of a walk: the entry that a table has for an address.
@@ -110,24 +115,15 @@ impl<'a, M: TableMemory> View<'a, M> {
 
     /// The last step of the [walk](Self::walk).
     pub fn lookup(&self, address: VirtualAddress) -> Step {
-        self.walk(address).last().expect("a walk has the root's step")
-    }
-
-    /// As [`lookup`](Self::lookup), with a step that was found for an address nearby: where its table serves this address too, those above
-    /// are not walked again. They must not have been changed since, but for what this step's entry points to.
-    pub(crate) fn lookup_near(&self, address: VirtualAddress, near: Option<Step>) -> Step {
-        let covered = |step: &Step| span(step.level + 1);
-        let serves = |step: &Step| {
-            step.address.position() / covered(step) == address.position() / covered(step)
-        };
-        if let Some(Step { level, table, .. }) = near.filter(serves) {
+        let (mut level, mut table) = (TOP, self.root);
+        loop {
             let index = index(address, level);
             let entry = Entry::decode(self.memory.read(table, index));
-            if !matches!(entry, Entry::Table { .. }) {
-                return Step { address, level, table, index, entry };
+            match entry {
+                Entry::Table { frame, .. } if level > 0 => (level, table) = (level - 1, frame),
+                _ => return Step { address, level, table, index, entry },
             }
         }
-        self.lookup(address)
     }
 
     /// Every mapping, in the order of positions (the lower half first), neighbours joined.

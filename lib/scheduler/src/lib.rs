@@ -24,7 +24,7 @@ mod node;
 mod queue;
 mod schedule;
 
-pub use kernel::Kernel;
+pub use kernel::{ConditionLock, Kernel};
 pub use node::{Node, Thread};
 pub use queue::Queue;
 pub use schedule::Scheduler;

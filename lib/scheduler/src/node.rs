@@ -14,16 +14,21 @@ pub trait Thread: Copy + Eq {
     fn from_word(word: usize) -> Self;
 }
 
+/// What a thread counts that any hart may run.
+pub(crate) const FREE: usize = 1;
+/// What a thread counts that must stay on its hart: in a half of its own.
+pub(crate) const PINNED: usize = 1 << (usize::BITS / 2);
+
 /// What a thread holds for the scheduler.
 pub struct Node {
     /// The next in the queue it is in, as a word; 0 for none. Under that queue's lock.
     pub(crate) next: AtomicUsize,
     /// Whether it runs, or its registers are not all saved yet.
     on_cpu: AtomicBool,
-    /// The hart it runs on, ran on last, or is to begin on.
+    /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
     home: AtomicUsize,
-    /// Whether it must stay there.
-    pinned: AtomicBool,
+    /// Whether it must stay there, as what it counts among the threads that a hart has queued: [`PINNED`] or [`FREE`].
+    weight: AtomicUsize,
     /// Whether it leaves its hart for the last time.
     ending: AtomicBool,
 }
@@ -35,7 +40,7 @@ impl Node {
             next: AtomicUsize::new(0),
             on_cpu: AtomicBool::new(false),
             home: AtomicUsize::new(0),
-            pinned: AtomicBool::new(false),
+            weight: AtomicUsize::new(FREE),
             ending: AtomicBool::new(false),
         }
     }
@@ -43,17 +48,22 @@ impl Node {
     /// Lets the thread begin on a hart, and stay there if it is pinned. Before it is first queued.
     pub fn place(&self, cpu: usize, pinned: bool) {
         self.home.store(cpu, Ordering::Relaxed);
-        self.pinned.store(pinned, Ordering::Relaxed);
+        self.weight.store(if pinned { PINNED } else { FREE }, Ordering::Relaxed);
     }
 
-    /// The hart it runs on, ran on last, or is to begin on.
+    /// The hart in whose queue it is, on which it runs, ran last, or is to begin.
     pub fn home(&self) -> usize {
         self.home.load(Ordering::Relaxed)
     }
 
     /// Whether it must stay there.
     pub fn is_pinned(&self) -> bool {
-        self.pinned.load(Ordering::Relaxed)
+        self.weight() != FREE
+    }
+
+    /// What it counts among the threads that a hart has queued.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight.load(Ordering::Relaxed)
     }
 
     /// Whether it runs, or its registers are not all saved yet.
@@ -62,9 +72,13 @@ impl Node {
         self.on_cpu.load(Ordering::Acquire)
     }
 
-    /// It runs on `cpu` from now on.
-    pub fn enter(&self, cpu: usize) {
+    /// It is to run on another hart, or on the same. The lock of a queue is held that it is in, or is about to be in.
+    pub fn move_to(&self, cpu: usize) {
         self.home.store(cpu, Ordering::Relaxed);
+    }
+
+    /// It runs on its [`home`](Self::home) from now on.
+    pub fn enter(&self) {
         self.on_cpu.store(true, Ordering::Relaxed);
     }
 

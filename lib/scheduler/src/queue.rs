@@ -11,24 +11,18 @@ pub struct Queue<T> {
     /// The first and the last as words; 0 for none.
     first: usize,
     last: usize,
-    length: usize,
     threads: PhantomData<T>,
 }
 
 impl<T> Queue<T> {
     /// Nobody waits.
     pub const fn new() -> Self {
-        Queue { first: 0, last: 0, length: 0, threads: PhantomData }
-    }
-
-    /// How many wait.
-    pub fn len(&self) -> usize {
-        self.length
+        Queue { first: 0, last: 0, threads: PhantomData }
     }
 
     /// Whether nobody does.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.first == 0
     }
 }
 
@@ -61,7 +55,11 @@ impl<T: Thread> Queue<T> {
         if next == 0 {
             self.last = word;
         }
-        self.length += 1;
+    }
+
+    /// How many wait. Looks at all of them.
+    pub fn len(&self) -> usize {
+        self.iter().count()
     }
 
     /// All, the first first.
@@ -82,7 +80,6 @@ impl<T: Thread> Queue<T> {
         if self.first == 0 {
             self.last = 0;
         }
-        self.length -= 1;
         Some(thread)
     }
 
@@ -91,7 +88,7 @@ impl<T: Thread> Queue<T> {
         if count == 0 {
             return self.pop();
         }
-        let left = core::cell::Cell::new(count.min(self.length.saturating_sub(1)));
+        let left = core::cell::Cell::new(count.min(self.len().saturating_sub(1)));
         self.pop_where(|_| left.replace(left.get().saturating_sub(1)) == 0)
     }
 
@@ -110,7 +107,6 @@ impl<T: Thread> Queue<T> {
                 if next == 0 {
                     self.last = before;
                 }
-                self.length -= 1;
                 return Some(thread);
             }
             before = word;

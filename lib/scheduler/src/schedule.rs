@@ -1,14 +1,16 @@
 //! Yielding, blocking, waking, stealing and idling.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
-use crate::{Kernel, Thread};
+use crate::node::PINNED;
+use crate::{ConditionLock, Kernel, Thread};
 
 /// What all harts know of each other. One for all of them.
 pub struct Scheduler {
     /// Which harts idle, and were not told yet of a thread that they may run: bit n is CPU n.
     idle: AtomicUsize,
-    /// How many threads are queued on each hart that another may take. Changed under the queue's lock, looked at without.
-    stealable: [AtomicUsize; Scheduler::MAXIMUM_CPUS],
+    /// How many threads are queued on each hart: in the lower half those that another may take, in the upper those that it may not.
+    /// Changed under the queue's lock, looked at without.
+    queued: [AtomicUsize; Scheduler::MAXIMUM_CPUS],
 }
 
 impl Scheduler {
@@ -19,7 +21,7 @@ impl Scheduler {
     pub const fn new() -> Self {
         Scheduler {
             idle: AtomicUsize::new(0),
-            stealable: [const { AtomicUsize::new(0) }; Self::MAXIMUM_CPUS],
+            queued: [const { AtomicUsize::new(0) }; Self::MAXIMUM_CPUS],
         }
     }
 
@@ -27,89 +29,95 @@ impl Scheduler {
     /// again. May be called with interrupts on or off, with no lock held.
     #[inline]
     pub fn yield_now<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.lock_here();
-        let from = kernel.current();
-        let next = kernel.with_queue(cpu, |queue| {
+        let here = kernel.lock_here();
+        let from = kernel.current(here);
+        let next = kernel.with_queue_here(here, |queue| {
             let next = queue.pop_behind(kernel.passed_over())?;
             queue.push(from);
             Some(next)
         });
-        let Some(to) = next else { return kernel.unlock(cpu) };
-        if from.node().is_pinned() != to.node().is_pinned() {
+        let Some(to) = next else { return kernel.unlock_here(here) };
+        if from.node().weight() != to.node().weight() {
+            let cpu = kernel.cpu(here);
             self.count(cpu, to, usize::wrapping_sub);
             self.count(cpu, from, usize::wrapping_add);
             if let Some(idle) = self.claim_for(kernel, from, cpu) {
                 kernel.interrupt(idle);
             }
         }
-        self.switch(kernel, from, to);
+        self.switch(kernel, here, from, to);
     }
 
     /// Blocks the current thread until another wakes it. `condition` is the lock under which the thread was queued where its waker
     /// will find it; it is released once nobody can wake the thread too early. It must be the only lock held.
-    pub fn block<K: Kernel, C>(&self, kernel: &K, condition: C) {
-        let cpu = kernel.lock_here();
-        drop(condition);
-        self.leave(kernel, cpu);
+    pub fn block<K: Kernel, C: ConditionLock>(&self, kernel: &K, condition: C) {
+        let here = kernel.lock_here_masked();
+        condition.hand_over();
+        self.leave(kernel, here);
     }
 
     /// Ends the current thread. Never returns: nothing queues the thread again.
     pub fn exit<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.lock_here();
-        kernel.current().node().end();
-        self.leave(kernel, cpu);
+        let here = kernel.lock_here();
+        kernel.current(here).node().end();
+        self.leave(kernel, here);
     }
 
     /// Switches to the next thread, or to idling. The queue lock here is held.
-    fn leave<K: Kernel>(&self, kernel: &K, cpu: usize) {
-        let from = kernel.current();
-        let to = self.pop(kernel, cpu).unwrap_or_else(|| kernel.idle_thread());
-        self.switch(kernel, from, to);
+    #[inline(always)]
+    fn leave<K: Kernel>(&self, kernel: &K, here: K::Here) {
+        let from = kernel.current(here);
+        let to = self.pop(kernel, here).unwrap_or_else(|| kernel.idle_thread(here));
+        self.switch(kernel, here, from, to);
     }
 
-    fn pop<K: Kernel>(&self, kernel: &K, cpu: usize) -> Option<K::Thread> {
-        let next = kernel.with_queue(cpu, |queue| queue.pop_behind(kernel.passed_over()))?;
-        self.count(cpu, next, usize::wrapping_sub);
+    fn pop<K: Kernel>(&self, kernel: &K, here: K::Here) -> Option<K::Thread> {
+        let next = kernel.with_queue_here(here, |queue| queue.pop_behind(kernel.passed_over()))?;
+        self.count(kernel.cpu(here), next, usize::wrapping_sub);
         Some(next)
     }
 
     /// Counts a thread that was queued or taken. The queue's lock is held.
     fn count<T: Thread>(&self, cpu: usize, thread: T, change: fn(usize, usize) -> usize) {
-        let count = &self.stealable[cpu];
-        let one = usize::from(!thread.node().is_pinned());
-        count.store(change(count.load(Ordering::Relaxed), one), Ordering::Relaxed);
+        let count = &self.queued[cpu];
+        count.store(
+            change(count.load(Ordering::Relaxed), thread.node().weight()),
+            Ordering::Relaxed,
+        );
     }
 
-    #[inline]
-    fn switch<K: Kernel>(&self, kernel: &K, from: K::Thread, to: K::Thread) {
-        to.node().enter(kernel.cpu());
-        kernel.switch(from, to);
-        self.arrive(kernel);
+    #[inline(always)]
+    fn switch<K: Kernel>(&self, kernel: &K, here: K::Here, from: K::Thread, to: K::Thread) {
+        to.node().enter();
+        let interrupts = kernel.switch(here, from, to);
+        self.arrive(kernel, interrupts);
     }
 
     /// What a thread does first when it comes onto a hart, the first time as well: the other half of the switch that brought it
-    /// there. Releases the lock that the thread before it took.
-    #[inline]
-    pub fn arrive<K: Kernel>(&self, kernel: &K) {
-        let previous = kernel.previous();
+    /// there. Releases the lock that the thread before it took, and lets it have interrupts.
+    #[inline(always)]
+    pub fn arrive<K: Kernel>(&self, kernel: &K, interrupts: K::Interrupts) {
+        let here = kernel.here();
+        let previous = kernel.previous(here);
         let is_ending = previous.node().is_ending();
         previous.node().leave();
-        kernel.unlock(kernel.cpu());
+        kernel.unlock_after_switch(here, interrupts);
         if is_ending {
             kernel.ended(previous);
         }
     }
 
-    /// Makes a thread run that is blocked, or has not begun, and is in no queue. May be called with interrupts on or off, and with
-    /// locks held that come before those of run queues.
+    /// Makes a thread run that is blocked, or has not begun, and is in no queue. Interrupts are off; locks may be held that come before
+    /// those of run queues.
     pub fn wake<K: Kernel>(&self, kernel: &K, thread: K::Thread) {
         let target = self.target(kernel, thread);
         kernel.lock(target);
+        thread.node().move_to(target);
         kernel.with_queue(target, |queue| queue.push(thread));
         self.count(target, thread, usize::wrapping_add);
         let idle = self.claim_for(kernel, thread, target);
         // Before the lock is released: a tick that comes then may let others run first, and who was claimed would sleep on.
-        if target != kernel.cpu() {
+        if target != kernel.cpu(kernel.here()) {
             kernel.interrupt(target);
         }
         if let Some(idle) = idle
@@ -189,8 +197,8 @@ impl Scheduler {
 
     /// One round of [`idle`](Self::idle).
     pub fn rest<K: Kernel>(&self, kernel: &K) {
-        let cpu = kernel.cpu();
-        if self.run_something(kernel, cpu) {
+        let cpu = kernel.cpu(kernel.here());
+        if self.run_something(kernel) {
             return;
         }
         self.idle.fetch_or(1 << cpu, Ordering::Relaxed);
@@ -205,7 +213,13 @@ impl Scheduler {
 
     /// Whether a hart has a thread queued that another may take.
     fn stealable(&self, cpu: usize) -> bool {
-        self.stealable[cpu].load(Ordering::Relaxed) != 0
+        self.queued[cpu].load(Ordering::Relaxed) % PINNED != 0
+    }
+
+    /// Whether a hart has threads queued. One that another hart queues just now may not be seen yet.
+    #[inline]
+    pub fn has_queued(&self, cpu: usize) -> bool {
+        self.queued.get(cpu).is_some_and(|queued| queued.load(Ordering::Relaxed) != 0)
     }
 
     /// The other harts, the next one first.
@@ -215,15 +229,16 @@ impl Scheduler {
     }
 
     /// Switches from the idle thread to one that is queued here, or on another hart. False if there is none.
-    fn run_something<K: Kernel>(&self, kernel: &K, cpu: usize) -> bool {
-        kernel.lock(cpu);
-        let next = self.pop(kernel, cpu).or_else(|| self.steal(kernel, cpu));
+    fn run_something<K: Kernel>(&self, kernel: &K) -> bool {
+        let here = kernel.lock_here();
+        let cpu = kernel.cpu(here);
+        let next = self.pop(kernel, here).or_else(|| self.steal(kernel, cpu));
         match next {
             Some(to) => {
                 self.pass_on(kernel);
-                self.switch(kernel, kernel.current(), to);
+                self.switch(kernel, here, kernel.current(here), to);
             }
-            None => kernel.unlock(cpu),
+            None => kernel.unlock_here(here),
         }
         next.is_some()
     }
@@ -238,6 +253,7 @@ impl Scheduler {
             let may_move = |thread: K::Thread| !thread.node().is_pinned();
             let stolen = kernel.with_queue(victim, |queue| queue.pop_where(may_move));
             if let Some(stolen) = stolen {
+                stolen.node().move_to(cpu);
                 self.count(victim, stolen, usize::wrapping_sub);
             }
             kernel.unlock(victim);

@@ -125,7 +125,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Plain;
 use std::sync::atomic::Ordering::Relaxed;
 
-use kernel::Kernel;
+use kernel::{ConditionLock, Kernel};
 use machine::{Condition, Flag, Here, Machine};
 use node::{Node, Thread};
 use queue::Queue;

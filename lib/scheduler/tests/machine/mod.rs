@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::atomic::Ordering;
 use crate::checker::{self, AtomicBool, Cell};
-use crate::{Kernel, Node, Queue, Scheduler, Thread};
+use crate::{ConditionLock, Kernel, Node, Queue, Scheduler, Thread};
 
 /// Values that no hart has.
 const NONE: usize = usize::MAX;
@@ -233,7 +233,8 @@ impl Machine {
     }
 
     fn enter(&self, cpu: usize, index: usize) {
-        self.thread(index).node().enter(cpu);
+        self.thread(index).node().move_to(cpu);
+        self.thread(index).node().enter();
         self.harts[cpu].current.store(index, Relaxed);
         self.tasks[index].cpu.store(cpu, Relaxed);
     }
@@ -258,7 +259,7 @@ impl Here {
         let act = std::panic::AssertUnwindSafe(|| {
             self.wait_for_hart();
             if self.task().was_first.load(Relaxed) == 0 {
-                self.machine.scheduler.arrive(self);
+                self.machine.scheduler.arrive(self, ());
             }
             body(self);
         });
@@ -310,6 +311,18 @@ impl Here {
         }
     }
 
+    /// The hart that it runs on.
+    fn cpu(&self) -> usize {
+        let cpu = self.task().cpu.load(Relaxed);
+        assert_ne!(cpu, NONE, "thread {} runs without a hart", self.me);
+        assert_eq!(
+            self.machine.harts[cpu].current.load(Relaxed),
+            self.me,
+            "two threads on hart {cpu}"
+        );
+        cpu
+    }
+
     fn task(&self) -> &Task {
         &self.machine.tasks[self.me]
     }
@@ -320,7 +333,13 @@ impl Here {
 
     /// Wakes a thread by its number.
     pub fn wake(&self, index: usize) {
-        self.machine.scheduler.wake(self, self.machine.thread(index));
+        self.wake_thread(self.machine.thread(index));
+    }
+
+    fn wake_thread(&self, thread: Handle) {
+        self.mask();
+        self.machine.scheduler.wake(self, thread);
+        self.unmask();
     }
 
     pub fn yield_now(&self) {
@@ -379,50 +398,56 @@ impl Here {
 
 impl Kernel for Here {
     type Thread = Handle;
+    type Here = usize;
+    type Interrupts = ();
 
     fn cpus(&self) -> usize {
         self.machine.harts.len()
     }
 
-    fn cpu(&self) -> usize {
-        let cpu = self.task().cpu.load(Relaxed);
-        assert_ne!(cpu, NONE, "thread {} runs without a hart", self.me);
-        assert_eq!(
-            self.machine.harts[cpu].current.load(Relaxed),
-            self.me,
-            "two threads on hart {cpu}"
-        );
-        cpu
+    fn here(&self) -> usize {
+        self.cpu()
     }
 
-    fn current(&self) -> Handle {
+    fn cpu(&self, here: usize) -> usize {
+        assert_eq!(here, self.cpu(), "thread {} has moved to another hart", self.me);
+        here
+    }
+
+    fn current(&self, _: usize) -> Handle {
         self.machine.thread(self.me)
     }
 
-    fn idle_thread(&self) -> Handle {
+    fn idle_thread(&self, _: usize) -> Handle {
         self.machine.thread(self.cpu())
     }
 
     fn lock_here(&self) -> usize {
         self.mask();
+        self.lock_here_masked()
+    }
+
+    fn lock_here_masked(&self) -> usize {
         let cpu = self.cpu();
-        self.machine.harts[cpu].lock.take();
-        self.machine.harts[cpu].holder.store(cpu, Relaxed);
+        self.lock(cpu);
         cpu
     }
 
+    fn unlock_here(&self, here: usize) {
+        self.unlock(here);
+        self.unmask();
+    }
+
     fn lock(&self, cpu: usize) {
-        self.mask();
+        assert_ne!(self.task().masks.load(Relaxed), 0, "a queue is locked with interrupts on");
         self.machine.harts[cpu].lock.take();
         self.machine.harts[cpu].holder.store(self.cpu(), Relaxed);
     }
 
     fn try_lock(&self, cpu: usize) -> bool {
-        self.mask();
         let is_taken = self.machine.harts[cpu].lock.try_take();
-        match is_taken {
-            true => self.machine.harts[cpu].holder.store(self.cpu(), Relaxed),
-            false => self.unmask(),
+        if is_taken {
+            self.machine.harts[cpu].holder.store(self.cpu(), Relaxed);
         }
         is_taken
     }
@@ -435,7 +460,6 @@ impl Kernel for Here {
             "the lock of hart {cpu} is released by another than its holder"
         );
         self.machine.harts[cpu].lock.release();
-        self.unmask();
     }
 
     fn with_queue<R>(&self, cpu: usize, act: impl FnOnce(&mut Queue<Handle>) -> R) -> R {
@@ -448,8 +472,13 @@ impl Kernel for Here {
         })
     }
 
-    fn switch(&self, from: Handle, to: Handle) {
-        let cpu = self.cpu();
+    fn with_queue_here<R>(&self, here: usize, act: impl FnOnce(&mut Queue<Handle>) -> R) -> R {
+        assert_eq!(here, self.cpu(), "thread {} has moved to another hart", self.me);
+        self.with_queue(here, act)
+    }
+
+    fn switch(&self, cpu: usize, from: Handle, to: Handle) {
+        assert_eq!(cpu, self.cpu(), "thread {} has moved to another hart", self.me);
         let (from, to) = (from.task(), to.task());
         assert_eq!(from.index, self.me, "a thread leaves for another");
         assert_ne!(from.index, to.index, "a thread is its own successor");
@@ -473,6 +502,7 @@ impl Kernel for Here {
             *is_saved = false;
         });
         to.stack.with(|is_there| assert!(*is_there, "thread {} goes on after its end", to.index));
+        assert_eq!(to.node.home(), cpu, "thread {} runs where it is not at home", to.index);
         from.cpu.store(NONE, Relaxed);
         self.machine.harts[cpu].previous.with(|previous| *previous = Some(Handle(from)));
         self.machine.harts[cpu].current.store(to.index, Relaxed);
@@ -486,7 +516,11 @@ impl Kernel for Here {
         self.wait_for_hart();
     }
 
-    fn previous(&self) -> Handle {
+    fn unlock_after_switch(&self, here: usize, (): ()) {
+        self.unlock_here(here);
+    }
+
+    fn previous(&self, _: usize) -> Handle {
         self.hart().previous.with(|previous| previous.expect("the hart came from a thread"))
     }
 
@@ -578,6 +612,13 @@ impl Drop for Guard<'_> {
     }
 }
 
+impl ConditionLock for Guard<'_> {
+    fn hand_over(self) {
+        self.lock.release();
+        std::mem::forget(self);
+    }
+}
+
 /// Something that happens once, and that a thread computes until.
 pub struct Flag {
     is_set: AtomicBool,
@@ -614,7 +655,7 @@ impl<T> Condition<T> {
             let taken = self.state.with(|(state, waiters)| {
                 let taken = take(state);
                 if taken.is_none() {
-                    waiters.push(here.current());
+                    waiters.push(here.current(here.cpu()));
                 }
                 taken
             });
@@ -639,7 +680,7 @@ impl<T> Condition<T> {
         });
         drop(guard);
         if let Some(waiter) = waiter {
-            here.machine.scheduler.wake(here, waiter);
+            here.wake_thread(waiter);
         }
     }
 }
