@@ -45,6 +45,7 @@ Examples:
   cargo run -- bench                everything, beside the baseline in results/
   cargo run -- bench frame          only what has `frame` in its name
   cargo run -- bench --json         for a program
+  cargo run -- bench --memory 2G    with more memory: what grows?
   cargo run -- bench yield --profile   how many of its instructions each function has
   cargo run -- bench --save         accepts these numbers as the new baseline"
 )]
@@ -54,6 +55,9 @@ pub struct Arguments {
     /// Gives the numbers as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Measures with so much memory: `2G`
+    #[arg(long, value_name = "SIZE", conflicts_with = "save")]
+    pub memory: Option<String>,
     /// Shows which functions have the instructions, for each row that is measured
     #[arg(long, conflicts_with_all = ["json", "save"])]
     pub profile: bool,
@@ -69,7 +73,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     let filter = arguments.filter.as_deref().unwrap_or_default();
-    let measurement = match measure(&environment, filter) {
+    let measurement = match measure_with(&environment, filter, arguments.memory.as_deref()) {
         Ok(measurement) => measurement,
         Err(error) => match error.downcast::<Failed>() {
             Ok(failed) => {
@@ -130,6 +134,15 @@ pub struct Failed {
 /// [`Failed`] when the boot did not pass, [`Usage`] when nothing has such a name, [`results::Error`] when the output is not
 /// as it has to be; and when an image cannot be built.
 pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measurement> {
+    measure_with(environment, filter, None)
+}
+
+/// As [`measure`], with so much memory instead of the usual 128 MiB.
+fn measure_with(
+    environment: &Environment,
+    filter: &str,
+    memory: Option<&str>,
+) -> anyhow::Result<Measurement> {
     let image = image(environment)?;
     let manifest = Manifest::read(&image.elf)?;
     let names = manifest.benchmarks.iter().map(|benchmark| &*benchmark.name);
@@ -143,7 +156,7 @@ pub fn measure(environment: &Environment, filter: &str) -> anyhow::Result<Measur
         true => (Measured::default(), String::new()),
         false => {
             let only = if filter.is_empty() { &[] } else { &*chosen };
-            let log = boot(environment, &image, only)?;
+            let log = pass(environment, &image, &words(only), memory)?;
             (Measured::parse(&log, &chosen)?, log)
         }
     };
@@ -174,17 +187,30 @@ pub fn image(environment: &Environment) -> Result<Image, image::Error> {
 /// # Errors
 /// [`Failed`] when it did not, and when QEMU cannot be started.
 pub fn boot(environment: &Environment, image: &Image, only: &[&str]) -> anyhow::Result<String> {
-    let words = match only {
+    pass(environment, image, &words(only), None)
+}
+
+/// The kernel's command line for the benchmarks of these names, or for all of them.
+fn words(only: &[&str]) -> String {
+    match only {
         [] => "bench".to_owned(),
         names => format!("bench only={}", names.join(",")),
-    };
-    pass(environment, image, &words)
+    }
 }
 
 /// Boots where instructions are counted, and gives the output of a boot that passed.
-fn pass(environment: &Environment, image: &Image, words: &str) -> anyhow::Result<String> {
+fn pass(
+    environment: &Environment,
+    image: &Image,
+    words: &str,
+    memory: Option<&str>,
+) -> anyhow::Result<String> {
     let lane = Lane::named("icount").expect("there is a lane that counts instructions");
-    let outcome: Outcome = lane.boot(&image.elf, words).run(environment)?;
+    let mut boot = lane.boot(&image.elf, words);
+    if let Some(memory) = memory {
+        memory.clone_into(&mut boot.memory);
+    }
+    let outcome: Outcome = boot.run(environment)?;
     let verdict = judge(&outcome, &Expectation::Demo).verdict;
     if !verdict.passed() {
         return Err(Failed { verdict, output: outcome.output }.into());
@@ -196,7 +222,7 @@ fn pass(environment: &Environment, image: &Image, words: &str) -> anyhow::Result
 fn interrupts_off(environment: &Environment) -> anyhow::Result<u64> {
     let features = vec!["interrupts_off".to_owned()];
     let image = image::build(environment, &Options { features, ..Options::new(Profile::Release) })?;
-    let output = pass(environment, &image, "")?;
+    let output = pass(environment, &image, "", None)?;
     // `masked       812 instructions, from kernel/src/irq.rs:10 on, at the most`
     let number = output.lines().find_map(|line| {
         let mut words = line.split_whitespace();
