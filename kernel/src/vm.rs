@@ -72,7 +72,7 @@ static IMAGE_BASE: AtomicUsize = AtomicUsize::new(0);
 static SPACE: SpinLock<Option<Space>> = SpinLock::new("address space", None);
 
 /// How many changes may wait for one fence.
-const RETIRED: usize = 16;
+const RETIRED: usize = 32;
 
 /// The page table, and the fences that other harts owe for what was retired.
 struct Space {
@@ -433,11 +433,12 @@ pub fn reclaim(give: impl FnMut(Mapping)) {
 
 impl Space {
     fn reclaim(&mut self, mut give: impl FnMut(Mapping)) {
-        if self.retired.is_empty() {
+        let Space { table, retired } = self;
+        if retired.is_empty() {
             return;
         }
-        match Owed::settle_all(self.retired.take(), fence) {
-            Ok(settled) => settled.for_each(|settled| self.table.close(settled, &mut give)),
+        match Owed::settle_all(retired.drain(..), fence) {
+            Ok(settled) => settled.for_each(|settled| table.close(settled, &mut give)),
             Err(error) => panic!("{NO_REMOTE_FENCE}{error}"),
         }
     }

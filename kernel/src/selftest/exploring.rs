@@ -14,7 +14,7 @@ use crate::timer::{self, Instant};
 /// The hart of these tests.
 const HERE: CpuNumber = CpuNumber(0);
 
-self_test!(claim 89, unexplored, a_seed_takes_threads_off_their_hart);
+self_test!(claim 89, icount, a_seed_takes_threads_off_their_hart);
 fn a_seed_takes_threads_off_their_hart() -> Outcome {
     const TURNS: usize = 200;
     /// Takes a lock again and again, and counts how often another thread came in between.

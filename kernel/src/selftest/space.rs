@@ -160,7 +160,7 @@ fn a_storm_of_unmaps_leaves_no_stale_entry() -> Outcome {
         HERE + cpu * PAGE
     }
     fn storm(cpu: usize) {
-        for _ in 0..40 {
+        for _ in 0..10 {
             let Some(frame) = frame::allocate_zeroed() else { continue };
             let page = vm::pages(address(cpu), PAGE);
             vm::map(page, frame, Rights::ReadWrite).expect("the page is this hart's");
