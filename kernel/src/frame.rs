@@ -13,7 +13,7 @@ use crate::hart;
 use crate::probe;
 use crate::vm::{self, PAGE};
 
-static FRAMES: Allocator = Allocator(UnsafeCell::new(Frames::EMPTY));
+static FRAMES: Allocator = Allocator(UnsafeCell::new(Frames::empty()));
 
 /// The allocator, which has no memory at first. No `Once`: looking whether it has started would cost each allocation a sixth.
 struct Allocator(UnsafeCell<Frames<'static>>);

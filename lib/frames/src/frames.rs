@@ -48,13 +48,15 @@ pub struct Frames<'a> {
 
 impl Frames<'_> {
     /// No memory: nothing can be allocated, and every frame is foreign.
-    pub const EMPTY: Frames<'static> = Frames {
-        bitmap: Bitmap { words: &[], summary: [&[]; LEVELS] },
-        first: 0,
-        banks: &[],
-        caches: AtomicUsize::new(0),
-        run_place: AtomicUsize::new(0),
-    };
+    pub const fn empty() -> Frames<'static> {
+        Frames {
+            bitmap: Bitmap { words: &[], summary: [&[]; LEVELS] },
+            first: 0,
+            banks: &[],
+            caches: AtomicUsize::new(0),
+            run_place: AtomicUsize::new(0),
+        }
+    }
 
     /// A frame, with whatever is in it. `None` if every frame is in use or reserved.
     #[inline(always)]

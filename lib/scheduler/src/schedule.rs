@@ -213,7 +213,7 @@ impl Scheduler {
 
     /// Whether a hart has a thread queued that another may take.
     fn stealable(&self, cpu: usize) -> bool {
-        self.queued[cpu].load(Ordering::Relaxed) % PINNED != 0
+        !self.queued[cpu].load(Ordering::Relaxed).is_multiple_of(PINNED)
     }
 
     /// Whether a hart has threads queued. One that another hart queues just now may not be seen yet.
