@@ -176,7 +176,7 @@ crash_kind!(claim 8, harts 1, "cut", emergencystack, "in the gap below the emerg
 fn emergencystack() {
     let masked = interrupts::mask();
     let emergency = masked.hart().stack(StackKind::Emergency);
-    masked.hart().settle_on_emergency_stack(emergency.start);
+    masked.hart().settle_on_emergency_stack(emergency.end);
     // SAFETY: none: this is a deliberate fault. Nothing comes back.
     unsafe {
         asm!("mv sp, {top}", "mv a0, sp", "call {overflow}", top = in(reg) emergency.end, overflow = sym overflow_from, options(noreturn))
