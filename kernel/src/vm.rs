@@ -16,7 +16,7 @@ pub use paging::{Mapping, PAGE, Rights, VirtualAddress};
 
 use crate::image::{self, Section};
 use crate::sync::SpinLock;
-use crate::{exit, frame, hart, platform, probe, sbi};
+use crate::{exit, frame, hart, interrupts, platform, probe, sbi};
 
 /// `satp` with the mode Sv39 and ASID 0 (privileged spec 4.1.11).
 pub const SATP_SV39: usize = 8 << 60;
@@ -72,7 +72,7 @@ static IMAGE_BASE: AtomicUsize = AtomicUsize::new(0);
 static SPACE: SpinLock<Option<Space>> = SpinLock::new("address space", None);
 
 /// How many changes may wait for one fence.
-const RETIRED: usize = 32;
+const RETIRED: usize = 16;
 
 /// The page table, and the fences that other harts owe for what was retired.
 struct Space {
@@ -408,39 +408,42 @@ pub fn unmap(pages: Pages, give: impl FnMut(Mapping)) -> Result<(), MapError> {
     change(|space| space.unmap(pages), give)
 }
 
-/// Unmaps mapped pages for this hart. Others may reach them until they are fenced too, one fence for many such changes: here if many
-/// wait, else by [`reclaim`]. Then `give` is called for all that was mapped.
+/// Unmaps mapped pages for this hart. Others may reach them until [`reclaim`] has fenced those too, one fence for many such changes. Does
+/// that first if as many wait as can.
 ///
 /// # Errors
 /// As for [`protect`].
-pub fn retire(pages: Pages, give: impl FnMut(Mapping)) -> Result<(), MapError> {
-    let mut space = SPACE.lock();
-    let space = space.as_mut().expect(BUILT);
+pub fn retire(pages: Pages, mut give: impl FnMut(Mapping)) -> Result<(), MapError> {
+    let mut locked = SPACE.lock();
+    while locked.as_ref().expect(BUILT).retired.is_full() {
+        drop(locked);
+        reclaim(&mut give);
+        locked = SPACE.lock();
+    }
+    let space = locked.as_mut().expect(BUILT);
     let owed = space.table.unmap(pages)?;
     owed.settle_here(fence_here);
     space.retired.push(owed);
-    if space.retired.is_full() {
-        space.reclaim(give);
-    }
     Ok(())
 }
 
-/// Fences every hart, and calls `give` for all that was retired: no hart can reach it any more.
-pub fn reclaim(give: impl FnMut(Mapping)) {
-    let mut space = SPACE.lock();
-    space.as_mut().expect(BUILT).reclaim(give);
-}
-
-impl Space {
-    fn reclaim(&mut self, mut give: impl FnMut(Mapping)) {
-        let Space { table, retired } = self;
-        if retired.is_empty() {
-            return;
-        }
-        match Owed::settle_all(retired.drain(..), fence) {
-            Ok(settled) => settled.for_each(|settled| table.close(settled, &mut give)),
-            Err(error) => panic!("{NO_REMOTE_FENCE}{error}"),
-        }
+/// Fences every hart, and calls `give` for all that was retired: no hart can reach it any more. One lock for each change, so that
+/// interrupts are not off for all of them.
+pub fn reclaim(mut give: impl FnMut(Mapping)) {
+    let owed = SPACE.lock().as_mut().expect(BUILT).retired.take();
+    if owed.is_empty() {
+        return;
+    }
+    let fence_all = |which, harts| {
+        // On one hart to the end: it is no other's.
+        let _masked = interrupts::mask();
+        fence(which, harts)
+    };
+    match Owed::settle_all(owed, fence_all) {
+        Ok(settled) => settled.for_each(|settled| {
+            SPACE.lock().as_mut().expect(BUILT).table.close(settled, &mut give);
+        }),
+        Err(error) => panic!("{NO_REMOTE_FENCE}{error}"),
     }
 }
 
