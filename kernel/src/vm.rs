@@ -253,7 +253,7 @@ pub fn start(machine: &Machine<'_>) {
     let Some(boot) = boot else {
         let (free, needed, piece) = (free >> 10, needed >> 10, size >> 10);
         refuse(format_args!(
-            "{free} KiB of memory are free, and the kernel needs {needed} KiB, {piece} KiB of them in one piece"
+            "{free} KiB of memory are free, and the kernel needs {needed} KiB, {piece} KiB of them in one piece from a multiple of 2 MiB on"
         ))
     };
     map_boot_memory(boot);
