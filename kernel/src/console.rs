@@ -96,7 +96,7 @@ impl Line {
 
     /// Does what the UART asks for, and gives who waited for room, if there is some now.
     fn serve(&mut self, uart: Registers) -> Option<ThreadRef> {
-        uart.identify();
+        uart.acknowledge();
         self.receive(uart);
         uart.fill(|| SENT.pop());
         if SENT.len() <= SENT_ROOM / 2 { self.writer.take() } else { None }

@@ -51,6 +51,11 @@ pub fn use_device(register: usize) {
     REGISTER.store(register, Ordering::Relaxed);
 }
 
+/// Uses none for now: the firmware is all there is. Whether there was one.
+pub fn stop_using_device() -> bool {
+    REGISTER.swap(0, Ordering::Relaxed) != 0
+}
+
 /// Makes this hart the one that decides the verdict, unless another is. It may ask again: it may crash on its way out.
 pub fn decides() -> bool {
     interrupts::disable();

@@ -235,3 +235,22 @@ pub fn try_zero_instruction(machine: &Machine<'_>, frame: FrameNumber) {
 pub fn zero_block() -> usize {
     ZERO_BLOCK.load(Ordering::Relaxed)
 }
+
+/// For tests: runs that are neither looked at nor filled, so that a host need not have the memory.
+#[cfg(feature = "selftest")]
+pub mod untouched {
+    use super::{FrameNumber, FreeError, all};
+
+    /// As [`allocate_run`](super::allocate_run).
+    pub fn allocate_run(count: usize) -> Option<FrameNumber> {
+        all().allocate_run(count, 1)
+    }
+
+    /// As [`free_run`](super::free_run). What was free before stays as it was.
+    ///
+    /// # Errors
+    /// If one of them is not in use; nothing has changed then.
+    pub fn free_run(first: FrameNumber, count: usize) -> Result<(), FreeError> {
+        all().free_run(first, count)
+    }
+}

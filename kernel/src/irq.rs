@@ -89,6 +89,9 @@ pub fn start(machine: &Machine<'_>) {
             return println!("no interrupts from devices: {registers} cannot be mapped: {error:?}");
         }
     };
+    if !platform::is_there(base, registers, "the interrupt controller") {
+        return println!("no interrupts from devices");
+    }
     let plic = Plic::new(base);
     for source in 1..=described.sources {
         plic.set_priority(source, plic::NEVER);

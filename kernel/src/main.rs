@@ -83,7 +83,7 @@ fn kernel_main(device_tree: usize) -> ! {
     }
     vm::start(machine);
     heap::start(machine);
-    platform::map_devices(machine);
+    platform::map_uart(machine);
     console::move_to_uart();
     irq::start(machine);
     timer::start(machine);

@@ -1,13 +1,14 @@
 //! The machine: found in the device tree once, then known to everyone; and its devices, mapped.
 
 use core::cell::UnsafeCell;
+use core::fmt::Display;
 
-use machine::{HEADER_SIZE, Machine, PhysicalRange, UartKind};
+use machine::{HEADER_SIZE, Machine, PhysicalRange};
 use spin::Once;
 
 use crate::console::println;
 use crate::exit::{self, Failure};
-use crate::{irq, uart, vm};
+use crate::{irq, probe, uart, vm};
 
 /// Where the machine stays: too large to be moved about on a stack.
 static SLOT: Slot = Slot(UnsafeCell::new(None));
@@ -33,7 +34,7 @@ pub fn tree() -> PhysicalRange {
 
 /// Reads the device tree at the physical address `tree`. Refuses the machine where there is none or it cannot be lived with.
 pub fn discover(tree: usize) -> &'static Machine<'static> {
-    let refuse = |error: &dyn core::fmt::Display| -> ! {
+    let refuse = |error: &dyn Display| -> ! {
         exit::fail(Failure::Refused, format_args!("the device tree at {tree:#x}: {error}"))
     };
     if tree >= vm::DIRECT_MAP_BYTES || !tree.is_multiple_of(8) {
@@ -53,7 +54,19 @@ pub fn discover(tree: usize) -> &'static Machine<'static> {
     }
     // SAFETY: this is called once, by the boot hart, before `MACHINE` lets anybody look (BOOT-4).
     let slot = unsafe { &mut *SLOT.0.get() };
-    let machine = Machine::discover_into(slot, bytes(size)).unwrap_or_else(|error| refuse(&error));
+    let outcome = Machine::discover_into(slot, bytes(size));
+    // What is refused from here on can say so by QEMU's exit code.
+    if let Some(registers) = slot.as_ref().and_then(|machine| machine.exit_device) {
+        let base = vm::map_early(registers);
+        if is_there(base, registers, "the exit device") {
+            exit::use_device(base);
+        }
+    }
+    let machine = match (outcome, slot) {
+        (Ok(()), Some(machine)) => machine,
+        (Ok(()), None) => refuse(&"nothing was found"),
+        (Err(error), _) => refuse(&error),
+    };
     for warning in &machine.warnings {
         println!("device tree: {warning}");
     }
@@ -64,19 +77,39 @@ pub fn discover(tree: usize) -> &'static Machine<'static> {
     MACHINE.call_once(|| machine)
 }
 
-/// Maps the devices that the kernel drives. One that cannot be mapped is reported and done without.
-pub fn map_devices(machine: &Machine<'_>) {
-    if let Some(described) = &machine.uart
-        && described.kind == UartKind::Ns16550
-        && let Some(base) = map(described.registers, "the UART")
-    {
-        UART.call_once(|| uart::Registers::new(base, described));
-    }
+/// Maps the exit device, which is there.
+pub fn map_exit_device(machine: &Machine<'_>) {
     if let Some(registers) = machine.exit_device
         && let Some(base) = map(registers, "the exit device")
     {
         exit::use_device(base);
     }
+}
+
+/// Maps the UART. One that cannot be mapped or is not there is reported and done without.
+pub fn map_uart(machine: &Machine<'_>) {
+    if let Some(described) = &machine.uart
+        && let Some(base) = map(described.registers, "the UART")
+    {
+        let Some(registers) = uart::Registers::new(base, described) else { return };
+        match registers.start() {
+            Ok(()) => _ = UART.call_once(|| registers),
+            Err(absent) => not_there(described.registers, "the UART", &absent),
+        }
+    }
+}
+
+/// Whether a device answers at the first of its registers, of 32 bits, which may be read without harm.
+pub fn is_there(base: usize, registers: PhysicalRange, name: &str) -> bool {
+    let answer = probe::read_word(base);
+    if let Err(fault) = answer {
+        not_there(registers, name, &fault);
+    }
+    answer.is_ok()
+}
+
+fn not_there(registers: PhysicalRange, name: &str, why: &dyn Display) {
+    println!("{name} at {registers} is not used: it is not there: {why}");
 }
 
 /// The device that has a physical address, by name.

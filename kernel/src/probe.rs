@@ -44,6 +44,11 @@ pub fn read(address: usize) -> Result<u64, Fault> {
     read_u64(address).into_result()
 }
 
+/// Reads four bytes: what registers of devices take.
+pub fn read_word(address: usize) -> Result<u32, Fault> {
+    read_u32(address).into_result().map(|word| word as u32)
+}
+
 /// Reads one byte.
 pub fn read_byte(address: usize) -> Result<u8, Fault> {
     read_u8(address).into_result().map(|byte| byte as u8)
@@ -132,6 +137,11 @@ pub(crate) use may_fault;
 #[unsafe(naked)]
 extern "C" fn read_u64(address: usize) -> Outcome {
     naked_asm!("li a1, 0", may_fault!("ld a0, (a0)", tells), "ret")
+}
+
+#[unsafe(naked)]
+extern "C" fn read_u32(address: usize) -> Outcome {
+    naked_asm!("li a1, 0", may_fault!("lw a0, (a0)", tells), "ret")
 }
 
 #[unsafe(naked)]

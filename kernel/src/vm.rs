@@ -25,6 +25,8 @@ pub const SATP_SV39: usize = 8 << 60;
 pub const KERNEL_ROOT_INDEX: usize = 510;
 /// Entry of the image's first 2 MiB in the middle table.
 pub const KERNEL_MIDDLE_INDEX: usize = 1;
+/// Root entry of the device that the first page table shows.
+const EARLY_DEVICE_ROOT_INDEX: usize = 384;
 /// First root entry of the direct map.
 pub const DIRECT_MAP_ROOT_INDEX: usize = 256;
 
@@ -39,6 +41,11 @@ pub const STACKS: Range<usize> = root_address(448)..root_address(KERNEL_ROOT_IND
 
 /// Memory that the boot takes for page tables at first; what it does not need it gives back.
 const MEMORY_FOR_TABLES: usize = 1 << 20;
+
+/// Memory without which the kernel does not begin: for its heap, and for the demo's threads.
+const LEAST_MEMORY: usize = 1 << 20;
+/// The same for each hart: its stacks, and what it keeps free for itself.
+const LEAST_MEMORY_OF_A_HART: usize = 128 << 10;
 
 /// Banks, reservations and parts of the image that the direct map can show differently.
 const LAYERS: usize = 64;
@@ -228,10 +235,26 @@ pub fn start(machine: &Machine<'_>) {
     .flatten()
     .collect();
 
+    let unmappable = machine.reservations().filter(|reservation| reservation.no_map);
+    for reservation in unmappable {
+        let (name, range) = (reservation.name, reservation.range);
+        if range.overlaps(image) || range.overlaps(platform::tree()) {
+            refuse(format_args!(
+                "{name} at {range} must not be mapped, and the kernel or the device tree lies there"
+            ))
+        }
+    }
+
     let storage = frame::storage_bytes(machine);
     let size = (storage + MEMORY_FOR_TABLES).next_multiple_of(LARGE_PAGE);
-    let Some(boot) = free_memory(machine, &reserved, size) else {
-        refuse(format_args!("no {} MiB of free memory in one piece to begin with", size >> 20))
+    let needed = (size + LEAST_MEMORY + machine.harts.len() * LEAST_MEMORY_OF_A_HART) as u64;
+    let free = free_bytes(machine, &reserved);
+    let boot = free_memory(machine, &reserved, size).filter(|_| free >= needed);
+    let Some(boot) = boot else {
+        let (free, needed, piece) = (free >> 10, needed >> 10, size >> 10);
+        refuse(format_args!(
+            "{free} KiB of memory are free, and the kernel needs {needed} KiB, {piece} KiB of them in one piece from a multiple of 2 MiB on"
+        ))
     };
     map_boot_memory(boot);
     frame::start(machine, &reserved, boot, physical_range(tables.clone()));
@@ -243,7 +266,12 @@ pub fn start(machine: &Machine<'_>) {
 
     let space = build(machine)
         .unwrap_or_else(|error| refuse(format_args!("the page table cannot be built: {error:?}")));
+    // The first page table shows the exit device elsewhere.
+    let has_exit_device = exit::stop_using_device();
     activate(space);
+    if has_exit_device {
+        platform::map_exit_device(machine);
+    }
 
     let unused = BOOT_FRAMES[0].swap(end, Ordering::Relaxed);
     frame::free_run(FrameNumber(unused), end - unused).expect("the boot's memory is in use");
@@ -255,6 +283,17 @@ pub fn start(machine: &Machine<'_>) {
 
 fn refuse(why: fmt::Arguments<'_>) -> ! {
     exit::fail(exit::Failure::Refused, why)
+}
+
+/// Bytes of memory that nothing else has. Too few where reservations overlap each other.
+fn free_bytes(machine: &Machine<'_>, reserved: &[PhysicalRange]) -> u64 {
+    let taken = machine.reservations().map(|reservation| reservation.range);
+    let taken = taken.chain(reserved.iter().copied());
+    let common = taken.flat_map(|range| {
+        machine.banks.iter().filter_map(move |bank| bank.range.intersection(range))
+    });
+    let all: u64 = machine.banks.iter().map(|bank| bank.range.size()).sum();
+    all.saturating_sub(common.map(PhysicalRange::size).sum())
 }
 
 /// `size` bytes of memory in one GiB, aligned to 2 MiB, that nothing else has.
@@ -277,6 +316,17 @@ fn free_memory(
             .take_while(|range| range.end() <= bank.range.end())
             .find(is_free)
     })
+}
+
+/// Lets the first page table show a device, until the second is on, to whoever must end the run before. Gives its address.
+pub fn map_early(registers: PhysicalRange) -> usize {
+    const LEAF: usize = 0b1100_0111; // valid, read, write, accessed, dirty
+    const GIB: usize = 1 << 30;
+    let start = registers.start() as usize;
+    let root = &BOOT_TABLES[BOOT_ROOT].0[EARLY_DEVICE_ROOT_INDEX];
+    root.store((start / GIB * GIB / PAGE) << 10 | LEAF, Ordering::Relaxed);
+    riscv::asm::sfence_vma_all();
+    root_address(EARLY_DEVICE_ROOT_INDEX) + start % GIB
 }
 
 /// Lets the first page table show `boot` in the direct map, to read and write.

@@ -9,7 +9,8 @@ use crate::environment::Environment;
 use crate::image::{Image, Profile};
 use crate::lanes::{Lane, Scope};
 use crate::manifest::{Crash, Manifest, Place, Test};
-use crate::qemu::{self, Boot, Exit, Outcome};
+use crate::matrix::{self, Cell, Expected, NotHere};
+use crate::qemu::{Boot, Exit, Outcome};
 use crate::report;
 use crate::verdict::{Expectation, Judgement, Verdict, judge};
 
@@ -49,6 +50,15 @@ pub enum Subject {
         /// instructions.
         all_but: Option<Vec<String>>,
     },
+    /// The suite on a machine of the matrix.
+    Machine {
+        /// The machine.
+        cell: &'static Cell,
+        /// The self-tests that fit it.
+        names: Vec<String>,
+        /// Those that do not.
+        all_but: Vec<String>,
+    },
 }
 
 /// A subject in a lane.
@@ -84,8 +94,21 @@ pub fn cases(manifest: &Manifest, lane: &'static Lane, profile: Profile) -> Vec<
         Scope::Everything => tests.chain(crashes).collect(),
         Scope::CrashesAndSuite => crashes.collect(),
         Scope::Suite => Vec::new(),
+        Scope::Machines => {
+            let machine = |cell| Case { lane, profile, subject: machine(manifest, cell) };
+            return matrix::CELLS.iter().map(machine).collect();
+        }
     };
     alone.into_iter().chain(suite).map(|subject| Case { lane, profile, subject }).collect()
+}
+
+/// The suite on a machine.
+fn machine(manifest: &Manifest, cell: &'static Cell) -> Subject {
+    let fits = |test: &&Test| test.entry.harts <= cell.up && !test.entry.flags.icount;
+    let of_the_suite = manifest.tests.iter().filter(|test| !test.entry.flags.example);
+    let (fit, unfit): (Vec<_>, Vec<_>) = of_the_suite.partition(fits);
+    let names = |tests: &[&Test]| tests.iter().map(|test| test.name.clone()).collect();
+    Subject::Machine { cell, names: names(&fit), all_but: names(&unfit) }
 }
 
 /// The circumstances under which a crash is tried in a lane. What they are about is other harts, so one hart needs none.
@@ -110,7 +133,10 @@ impl Case {
 
     /// The boot that runs it.
     pub fn boot(&self, image: &Path) -> Boot {
-        self.lane.boot(image, &self.subject.command_line())
+        match &self.subject {
+            Subject::Machine { cell, .. } => cell.boot(image, &self.subject.command_line()),
+            subject => self.lane.boot(image, &subject.command_line()),
+        }
     }
 
     /// What that boot must give.
@@ -122,6 +148,14 @@ impl Case {
             Subject::Seeds { name, seeds, .. } => Expectation::Tests {
                 ok: seeds.clone().map(|seed| format!("{name}@{seed}")).collect(),
                 skipped: Vec::new(),
+            },
+            Subject::Machine { cell, names, all_but } => match cell.expected {
+                Expected::Suite(reasons) => Expectation::Suite {
+                    ok: names.clone(),
+                    skipped: all_but.clone(),
+                    reasons: reasons.to_vec(),
+                },
+                Expected::Refusal(sentence) => Expectation::Refusal { sentence },
             },
             Subject::Suite { names, all_but } => Expectation::Tests {
                 ok: names.clone(),
@@ -186,7 +220,7 @@ impl Case {
     ///
     /// # Errors
     /// When QEMU cannot be started.
-    pub fn run(&self, environment: &Environment, image: &Image) -> Result<Run, qemu::Error> {
+    pub fn run(&self, environment: &Environment, image: &Image) -> anyhow::Result<Run> {
         self.run_boot(environment, self.boot(&image.elf))
     }
 
@@ -194,12 +228,32 @@ impl Case {
     ///
     /// # Errors
     /// When QEMU cannot be started.
-    pub fn run_boot(&self, environment: &Environment, boot: Boot) -> Result<Run, qemu::Error> {
+    pub fn run_boot(&self, environment: &Environment, boot: Boot) -> anyhow::Result<Run> {
+        if let Subject::Machine { cell, .. } = &self.subject {
+            return self.run_on(cell, environment, boot);
+        }
         let outcome = match self.endless_from() {
             None => boot.run(environment)?,
             // Waiting for the time-out would show no more than stopping it there.
             Some(text) => boot.run_watched(environment, until_said(text))?,
         };
+        let judgement = judge(&outcome, &self.expectation());
+        Ok(Run { case: self.clone(), boot, outcome, judgement })
+    }
+
+    /// Boots on a machine of the matrix, with a tree and tools of its own.
+    fn run_on(&self, cell: &Cell, environment: &Environment, boot: Boot) -> anyhow::Result<Run> {
+        let (environment, firmware) = match cell.prepare(environment) {
+            Ok(prepared) => prepared,
+            Err(error) if error.is::<NotHere>() => {
+                let judgement =
+                    Judgement { verdict: Verdict::NotTried(error.to_string()), tests: Vec::new() };
+                return Ok(Run { case: self.clone(), boot, outcome: Outcome::none(), judgement });
+            }
+            Err(error) => return Err(error),
+        };
+        let boot = Boot { firmware, ..boot };
+        let outcome = boot.run(&environment)?;
         let judgement = judge(&outcome, &self.expectation());
         Ok(Run { case: self.clone(), boot, outcome, judgement })
     }
@@ -214,6 +268,7 @@ impl Subject {
             Self::Crash { crash, options: "" } => format!("crash::{}", crash.kind),
             Self::Crash { crash, options } => format!("crash::{},{options}", crash.kind),
             Self::Suite { .. } => "suite".to_owned(),
+            Self::Machine { cell, .. } => cell.name.to_owned(),
         }
     }
 
@@ -224,7 +279,7 @@ impl Subject {
             Self::Seeds { name, seeds, more, .. } => {
                 format!("test only={name} seeds={}..{}{more}", seeds.start, seeds.end)
             }
-            Self::Suite { all_but: Some(_), .. } => "test".to_owned(),
+            Self::Suite { all_but: Some(_), .. } | Self::Machine { .. } => "test".to_owned(),
             Self::Suite { names, .. } => format!("test only={}", names.join(",")),
             Self::Crash { crash, options: "" } => format!("crash={} report=json", crash.kind),
             Self::Crash { crash, options } => {
@@ -237,7 +292,7 @@ impl Subject {
         match self {
             Self::Test { place, .. } | Self::Seeds { place, .. } => Some(place),
             Self::Crash { crash, .. } => Some(&crash.entry.place),
-            Self::Suite { .. } => None,
+            Self::Suite { .. } | Self::Machine { .. } => None,
         }
     }
 
@@ -257,6 +312,15 @@ impl Subject {
                 "each of {} tests reported `ok` once, a last line `verdict: pass: ...`, exit code 0",
                 names.len()
             ),
+            Self::Machine { cell, .. } => match cell.expected {
+                Expected::Suite(reasons) => format!(
+                    "each test `ok`, or skipped for one of these reasons: {}; a last line `verdict: pass: ...`",
+                    reasons.join(", ")
+                ),
+                Expected::Refusal(sentence) => {
+                    format!("a last line `verdict: refused: ...` with `{sentence}`, exit code 5")
+                }
+            },
             Self::Crash { crash, .. } if crash.entry.flags.hang => format!(
                 "no end after it says `{}`, and in the host's diagnosis the frames {}",
                 crash.sentence,
@@ -300,6 +364,7 @@ impl Run {
             Exit::Code(code) => format!("code {code}"),
             Exit::Signal(signal) => format!("signal {signal}"),
             Exit::TimedOut { .. } => "hung".to_owned(),
+            Exit::AtVerdict => "ended when the verdict was out".to_owned(),
         }
     }
 

@@ -17,9 +17,13 @@ use crate::environment;
 use crate::image::Profile;
 use crate::lanes::LANES;
 use crate::manifest::{Entry, Manifest};
+use crate::matrix::Cell;
 use crate::mutants::{self, Killer, Mutant, Row, Saved};
 use crate::style::BAD;
 use crate::test::image_with_manifest;
+
+/// The file with the matrix's machines.
+const MACHINES: &str = "xtask/src/matrix/table.rs";
 
 /// Whether to write or to check.
 #[derive(Debug, Clone, clap::Args)]
@@ -73,6 +77,9 @@ struct Claim {
     /// Tests on the host that check it: `PACKAGE::TEST`, or `PACKAGE:FILE::TEST` for an integration test.
     #[serde(default)]
     host_tests: Vec<String>,
+    /// Machines of the matrix that check it.
+    #[serde(default)]
+    machines: Vec<String>,
 }
 
 /// All of claims.toml.
@@ -220,7 +227,12 @@ impl Ledger {
                 problems.push(Problem::NoHostTest { number, test });
             }
         }
-        if claim.host_tests.is_empty() && self.entries_of(number).next().is_none() {
+        for machine in claim.machines.iter().filter(|name| Cell::named(name).is_none()) {
+            let test = format!("matrix::{machine}");
+            problems.push(Problem::NoHostTest { number, test });
+        }
+        let is_unchecked = claim.host_tests.is_empty() && claim.machines.is_empty();
+        if is_unchecked && self.entries_of(number).next().is_none() {
             problems.push(Problem::NoTest { number });
         }
         if !self.mutants.iter().any(|mutant| mutant.claim == number) {
@@ -250,7 +262,9 @@ impl Ledger {
         match killer {
             Killer::Build(_) => true,
             Killer::Test(_) | Killer::Crash(_) => {
-                self.entries_of(number).any(|(entry, _)| entry == name)
+                let claims = self.claims.iter().filter(|claim| claim.number == number);
+                claims.flat_map(|claim| &claim.machines).any(|machine| *machine == name)
+                    || self.entries_of(number).any(|(entry, _)| entry == name)
             }
             Killer::Host { package, target, test } => {
                 let package = match target {
@@ -305,6 +319,8 @@ impl Ledger {
         let tests =
             self.entries_of(claim.number).map(|(name, entry)| link(&name, &entry.place.file));
         let host = claim.host_tests.iter().map(|test| format!("`{test}` (host)"));
+        let machines = claim.machines.iter();
+        let machines = machines.map(|name| link(&format!("matrix::{name}"), MACHINES));
         let faults =
             self.mutants.iter().filter(|mutant| mutant.claim == claim.number).map(|mutant| {
                 let patch = format!("mutants/{}.patch", mutant.name);
@@ -315,7 +331,7 @@ impl Ledger {
             claim.number,
             claim.sentence.replace('|', "\\|"),
             kept.collect::<Vec<_>>().join(", "),
-            lines(tests.chain(host)),
+            lines(tests.chain(host).chain(machines)),
             lines(faults),
         )
     }

@@ -32,6 +32,8 @@ pub enum Scope {
     CrashesAndSuite,
     /// The suite: all self-tests one after the other in one boot.
     Suite,
+    /// The suite on each machine of the matrix, with as many harts as that has.
+    Machines,
 }
 
 /// All lanes.
@@ -78,6 +80,13 @@ pub const LANES: &[Lane] = &[
         scope: Scope::Suite,
         about: "8 harts, each a thread of the host",
     },
+    Lane {
+        name: "matrix",
+        harts: 8,
+        icount: false,
+        scope: Scope::Machines,
+        about: "other machines, one a boot: harts, memory, CPUs, firmware, boards, bad trees",
+    },
 ];
 
 impl Lane {
@@ -108,7 +117,7 @@ impl Lane {
 pub struct Selection(pub Vec<&'static Lane>);
 
 /// The values of `--lane`, for a help text.
-pub const VALUES: &str = "icount|tcg|smp|turns|pair|eight|all";
+pub const VALUES: &str = "icount|tcg|smp|turns|pair|eight|matrix|all";
 
 impl std::str::FromStr for Selection {
     type Err = String;
@@ -141,10 +150,13 @@ mod tests {
 
     #[test]
     fn a_test_runs_only_where_it_has_what_it_needs() {
-        assert_eq!(lanes_for(&entry(1, "-")), ["icount", "tcg", "smp", "turns", "pair", "eight"]);
-        assert_eq!(lanes_for(&entry(2, "-")), ["smp", "turns", "pair", "eight"]);
+        assert_eq!(
+            lanes_for(&entry(1, "-")),
+            ["icount", "tcg", "smp", "turns", "pair", "eight", "matrix"]
+        );
+        assert_eq!(lanes_for(&entry(2, "-")), ["smp", "turns", "pair", "eight", "matrix"]);
         assert_eq!(lanes_for(&entry(1, "icount")), ["icount", "turns"]);
-        assert_eq!(lanes_for(&entry(5, "-")), ["eight"]);
+        assert_eq!(lanes_for(&entry(5, "-")), ["eight", "matrix"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod firmware;
 pub mod hang;
 pub mod lanes;
 pub mod manifest;
+pub mod matrix;
 pub mod qemu;
 pub mod report;
 pub mod run;

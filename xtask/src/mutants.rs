@@ -14,7 +14,7 @@ use anstream::println;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::cases::{Case, Run, cases};
+use crate::cases::{Case, Run, Subject, cases};
 use crate::cli::Usage;
 use crate::environment::{self, Environment};
 use crate::explore::Explorer;
@@ -24,6 +24,7 @@ use crate::load::Load;
 use crate::manifest::Manifest;
 use crate::pool;
 use crate::progress::Progress;
+use crate::qemu::Boot;
 use crate::style::{BAD, GOOD, MUTED, NOTABLE};
 use crate::verdict::Verdict;
 
@@ -352,8 +353,13 @@ impl Laboratory {
     }
 
     fn run_once(&self, case: &Case, image: &Image) -> anyhow::Result<Run> {
-        let boot = crate::qemu::Boot { timeout: TIMEOUT, ..case.boot(&image.elf) };
-        Ok(case.run_boot(&self.environment, boot)?)
+        let timeout = match &case.subject {
+            // The whole suite, on machines that may be slow.
+            Subject::Machine { .. } => Boot::TIMEOUT,
+            _ => TIMEOUT,
+        };
+        let boot = Boot { timeout, ..case.boot(&image.elf) };
+        case.run_boot(&self.environment, boot)
     }
 
     fn build(&self, workshop: &Workshop, mutant: &Mutant, text: &str) -> anyhow::Result<Fate> {

@@ -37,6 +37,10 @@ pub struct Boot {
     pub timeout: Duration,
     /// More arguments for QEMU.
     pub extra: Vec<String>,
+    /// What QEMU loads as firmware instead of its own.
+    pub firmware: Option<PathBuf>,
+    /// Whether the machine can end QEMU. If it cannot, QEMU is ended when the verdict is out.
+    pub ends_itself: bool,
     /// What is typed at the console, at once, from the start.
     pub input: Option<Vec<u8>>,
 }
@@ -57,6 +61,8 @@ impl Boot {
             icount: false,
             timeout: Boot::TIMEOUT,
             extra: Vec::new(),
+            firmware: None,
+            ends_itself: true,
             input: None,
         }
     }
@@ -73,7 +79,9 @@ impl Boot {
         if self.icount {
             add(&["-icount", "shift=0,sleep=off"]);
         }
-        add(&["-display", "none", "-no-reboot", "-bios", "default"]);
+        let firmware = self.firmware.as_ref().map(|file| file.display().to_string());
+        let firmware = firmware.as_deref().unwrap_or("default");
+        add(&["-display", "none", "-no-reboot", "-bios", firmware]);
         add(&["-kernel", &self.image.display().to_string()]);
         if !self.append.is_empty() {
             add(&["-append", &self.append]);
@@ -106,8 +114,14 @@ impl Boot {
     pub fn run_watched(
         &self,
         environment: &Environment,
-        watch: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+        mut watch: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
     ) -> Result<Outcome, Error> {
+        let mut has_verdict = until_verdict();
+        let watch = |piece: &[u8]| {
+            let flow = watch(piece);
+            let is_over = !self.ends_itself && has_verdict(piece).is_break();
+            if is_over { ControlFlow::Break(()) } else { flow }
+        };
         // In a folder of its own, that nobody else may enter; its path has to be short.
         let folder = tempfile::Builder::new().prefix("16-os-").tempdir()?;
         let monitor = folder.path().join("monitor");
@@ -165,11 +179,37 @@ impl Boot {
         {
             return Ok(Exit::from(status));
         }
+        if sign == Ok(SeenEnough) && !self.ends_itself {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Exit::AtVerdict);
+        }
         let diagnosis = crate::hang::diagnose(monitor, &self.image);
         // SIGKILL: an idle guest can keep QEMU from heeding anything milder.
         child.kill()?;
         child.wait()?;
         Ok(Exit::TimedOut { diagnosis })
+    }
+}
+
+/// Whether one of QEMU's machines, given with its options, can end QEMU: it has an exit device that the kernel knows.
+pub fn ends_itself(machine: &str) -> bool {
+    let name = machine.split(',').next().unwrap_or_default();
+    !["sifive_u", "spike"].contains(&name)
+}
+
+/// Breaks once a whole line with a verdict was said. Lines may come in pieces.
+fn until_verdict() -> impl FnMut(&[u8]) -> ControlFlow<()> {
+    let mut line = Vec::new();
+    move |piece| {
+        for byte in piece {
+            match byte {
+                b'\n' if line.starts_with(b"verdict: ") => return ControlFlow::Break(()),
+                b'\n' => line.clear(),
+                byte => line.push(*byte),
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -240,11 +280,21 @@ pub struct Outcome {
     pub duration: Duration,
 }
 
+impl Outcome {
+    /// Of a boot that was not tried.
+    pub fn none() -> Outcome {
+        let (output, messages) = (String::new(), String::new());
+        Outcome { output, messages, exit: Exit::Code(0), duration: Duration::ZERO }
+    }
+}
+
 /// How QEMU ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this code.
     Code(i32),
+    /// Killed by xtask when the verdict was out, on a machine that has nothing to end QEMU with.
+    AtVerdict,
     /// Killed by this signal, and not by xtask.
     Signal(i32),
     /// Killed by xtask, because it would not end.

@@ -15,7 +15,7 @@ use command_line::{CommandLine, Job};
 use crate::environment;
 use crate::firmware::Fold;
 use crate::image::{self, Profile};
-use crate::qemu::{Boot, Exit, Outcome};
+use crate::qemu::{self, Boot, Exit, Outcome};
 use crate::style;
 use crate::verdict::{Expectation, Verdict, judge};
 
@@ -85,6 +85,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         append: appended(&arguments.append, interactive),
         icount: arguments.icount,
         extra: arguments.qemu_arg.clone(),
+        ends_itself: qemu::ends_itself(&arguments.machine),
         ..Boot::new(&image.elf)
     };
     let fold = Mutex::new(Fold::new(!arguments.firmware));

@@ -17,6 +17,7 @@ use crate::manifest::Manifest;
 use crate::pool;
 use crate::progress::Progress;
 use crate::style::{BAD, GOOD, MUTED};
+use crate::verdict::Verdict;
 
 /// Which tests to run, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -146,6 +147,8 @@ fn print(run: &Run, log: &Path) {
     let time = format!("{MUTED}({:.2} s){MUTED:#}", run.outcome.duration.as_secs_f64());
     if run.passed() {
         println!("test {name} ... {GOOD}ok{GOOD:#} {time}");
+    } else if let Verdict::NotTried(why) = &run.judgement.verdict {
+        println!("test {name} ... {MUTED}not tried: {why}{MUTED:#}");
     } else {
         println!("test {name} ... {BAD}FAILED{BAD:#} {time}\n");
         println!("{}\n", run.report(log));
@@ -157,6 +160,7 @@ fn print(run: &Run, log: &Path) {
 struct Summary {
     passed: usize,
     failed: usize,
+    not_tried: usize,
     tests: Vec<Row>,
     #[serde(skip)]
     exit_code: Option<u8>,
@@ -177,6 +181,9 @@ impl Summary {
         let (result, why) = if run.passed() {
             self.passed += 1;
             ("ok", None)
+        } else if let Verdict::NotTried(why) = &run.judgement.verdict {
+            self.not_tried += 1;
+            ("not tried", Some(why.clone()))
         } else {
             self.failed += 1;
             let verdict = &run.judgement.verdict;
@@ -198,7 +205,11 @@ impl Summary {
     }
 
     fn counts(&self) -> String {
-        format!("{} passed, {} failed", self.passed, self.failed)
+        let mut counts = format!("{} passed, {} failed", self.passed, self.failed);
+        if self.not_tried > 0 {
+            counts += &format!(", {} not tried", self.not_tried);
+        }
+        counts
     }
 
     fn exit_code(&self) -> u8 {
@@ -212,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::lanes::{LANES, Scope};
+    use crate::matrix::CELLS;
     use crate::qemu::{Exit, Outcome};
     use crate::verdict::judge;
 
@@ -264,7 +276,8 @@ mod tests {
     fn a_filter_is_a_part_of_the_name_with_its_lane() {
         assert_eq!(selected(&["b_and", "--lane", "tcg"]), ["tcg::a::b_and_c"]);
         assert_eq!(selected(&["tcg::a"]), ["tcg::a::b", "tcg::a::b_and_c"]);
-        let with_crashes = LANES.iter().filter(|lane| lane.scope != Scope::Suite).count();
+        let without = [Scope::Suite, Scope::Machines];
+        let with_crashes = LANES.iter().filter(|lane| !without.contains(&lane.scope)).count();
         assert_eq!(selected(&["crash"]).len(), with_crashes);
         assert!(selected(&["nothing"]).is_empty());
     }
@@ -278,7 +291,7 @@ mod tests {
 
     #[test]
     fn without_a_filter_everything_is_run() {
-        assert_eq!(selected(&[]).len(), 3 * 4 + 2 + 1 + 1);
+        assert_eq!(selected(&[]).len(), 3 * 4 + 2 + 1 + 1 + CELLS.len());
         assert_eq!(selected(&["--profile", "release"])[0], "release::icount::a::b");
     }
 

@@ -25,6 +25,20 @@ pub enum Expectation {
         /// Those that must be skipped, because the machine has too few harts for them.
         skipped: Vec<String>,
     },
+    /// All self-tests, on a machine that may lack something.
+    Suite {
+        /// Those that must hold, or be skipped for one of the reasons.
+        ok: Vec<String>,
+        /// Those that must be skipped.
+        skipped: Vec<String>,
+        /// The reasons that there are on this machine, in the kernel's words: each must be given.
+        reasons: Vec<&'static str>,
+    },
+    /// That the kernel refuses the machine.
+    Refusal {
+        /// What the verdict's sentence must contain.
+        sentence: &'static str,
+    },
     /// A crash with a report.
     Crash {
         /// What the verdict's sentence must contain.
@@ -56,6 +70,8 @@ pub enum Verdict {
     Hung,
     /// Something does not fit together: what, in a sentence each.
     Wrong(Vec<String>),
+    /// It was not booted, because this host lacks what that takes.
+    NotTried(String),
 }
 
 /// A self-test that failed.
@@ -96,7 +112,7 @@ impl Verdict {
     /// The exit code of a command that ends with this verdict.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Passed => 0,
+            Self::Passed | Self::NotTried(_) => 0,
             Self::Failed(_) | Self::Wrong(_) => 1,
             Self::Crashed(_) => 3,
             Self::Hung => 4,
@@ -119,6 +135,7 @@ impl fmt::Display for Verdict {
             Self::Crashed(sentence) => write!(formatter, "the kernel crashed: {sentence}"),
             Self::Refused(why) => write!(formatter, "the kernel refused the machine: {why}"),
             Self::Hung => write!(formatter, "the kernel hung and was killed"),
+            Self::NotTried(why) => write!(formatter, "not tried: {why}"),
             Self::Wrong(reasons) => write!(formatter, "{}", reasons.join("; ")),
         }
     }
@@ -164,7 +181,8 @@ pub fn judge(outcome: &Outcome, expectation: &Expectation) -> Judgement {
     let verdict = match &outcome.exit {
         Exit::TimedOut { diagnosis } => output.judge_hang(diagnosis, expectation),
         Exit::Signal(signal) => Verdict::Wrong(vec![format!("QEMU was ended by signal {signal}")]),
-        Exit::Code(code) => output.judge_end(*code, expectation),
+        Exit::Code(code) => output.judge_end(Some(*code), expectation),
+        Exit::AtVerdict => output.judge_end(None, expectation),
     };
     Judgement {
         verdict,
@@ -237,15 +255,19 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn judge_end(&self, code: i32, expectation: &Expectation) -> Verdict {
+    /// Of a boot that came to its end: with this exit code, or without one on a machine that has none to give.
+    fn judge_end(&self, code: Option<i32>, expectation: &Expectation) -> Verdict {
         let (claimed, line) = match self.claimed() {
             Ok(claimed) => claimed,
             Err(complaint) => {
-                let complaint = format!("{complaint} (exit code {})", describe(code));
+                let code = code.map_or("none".to_owned(), describe);
+                let complaint = format!("{complaint} (exit code {code})");
                 return Verdict::Wrong([vec![complaint], self.complaints.clone()].concat());
             }
         };
-        if claimed.code() != code {
+        if let Some(code) = code
+            && code != claimed.code()
+        {
             let complaint = format!(
                 "the exit code is {}, but the last line `{line}` goes with {}",
                 describe(code),
@@ -257,6 +279,11 @@ impl<'a> Output<'a> {
             (Claimed::Crash(sentence), Expectation::Crash { .. }) => {
                 self.judge_crash(sentence, expectation)
             }
+            (Claimed::Refused(why), Expectation::Refusal { sentence })
+                if why.contains(sentence) =>
+            {
+                Verdict::Passed
+            }
             (Claimed::Crash(sentence), _) => Verdict::Crashed(sentence.to_owned()),
             (Claimed::Pass(_), Expectation::Session) => Verdict::Passed,
             (Claimed::Fail(_), Expectation::Session) => Verdict::Failed(Vec::new()),
@@ -267,6 +294,9 @@ impl<'a> Output<'a> {
             ) => Verdict::Wrong(vec![format!(
                 "it should not have come to an end of its own, but said `{line}`"
             )]),
+            (Claimed::Pass(_) | Claimed::Fail(_), Expectation::Refusal { .. }) => Verdict::Wrong(
+                vec![format!("it should have refused the machine, but said `{line}`")],
+            ),
             (Claimed::Pass(counts) | Claimed::Fail(counts), _) => {
                 let failed = matches!(claimed, Claimed::Fail(_));
                 self.judge_tests(failed, counts, expectation)
@@ -324,7 +354,12 @@ impl<'a> Output<'a> {
                 }
             }
         }
-        if let Expectation::Tests { ok, skipped } = expectation {
+        let asked = match expectation {
+            Expectation::Tests { ok, skipped } => Some((ok, skipped, &[][..])),
+            Expectation::Suite { ok, skipped, reasons } => Some((ok, skipped, &reasons[..])),
+            _ => None,
+        };
+        if let Some((ok, skipped, reasons)) = asked {
             // A run may end with the first failure.
             for name in ok.iter().chain(skipped).filter(|_| failures.is_empty()) {
                 if !self.tests.iter().any(|(found, _)| found == name) {
@@ -337,12 +372,19 @@ impl<'a> Output<'a> {
                     _ if !must_be_skipped && !ok.iter().any(|name| name == found) => {
                         complaints.push(format!("{found} was reported and not asked for"));
                     }
+                    TestResult::Skipped(why) if reasons.contains(&why.as_str()) => {}
                     TestResult::Skipped(why) if !must_be_skipped => complaints.push(format!(
                         "{found} was skipped, on a machine that has what it needs: {why}"
                     )),
                     TestResult::Ok if must_be_skipped => complaints
                         .push(format!("{found} says `ok`, on a machine with too few harts for it")),
                     _ => {}
+                }
+            }
+            for reason in reasons {
+                let given = |(_, result): &(_, TestResult)| matches!(result, TestResult::Skipped(why) if why == reason);
+                if !self.tests.iter().any(given) {
+                    complaints.push(format!("no test was skipped because {reason}"));
                 }
             }
             if counts.is_none() {
@@ -459,6 +501,43 @@ mod tests {
         let judgement = judge(&outcome(ONE_OK, Exit::Code(0)), &tests(&["a::b"]));
         assert_eq!(judgement.verdict, Verdict::Passed);
         assert_eq!(judgement.tests, [("a::b".to_owned(), TestResult::Ok)]);
+    }
+
+    #[test]
+    fn a_machine_lacks_what_its_row_says_and_nothing_else() {
+        let suite = |reasons: &[&'static str]| Expectation::Suite {
+            ok: vec!["a::b".to_owned(), "a::c".to_owned()],
+            skipped: Vec::new(),
+            reasons: reasons.to_vec(),
+        };
+        let output = "test a::b ... ok\ntest a::c ... skipped: no UART\n\
+                      verdict: pass: 1 passed, 0 failed, 1 skipped\n";
+        assert_eq!(verdict(output, 0, &suite(&["no UART"])), Verdict::Passed);
+        for (reasons, complaint) in [
+            (&["no UART", "no clock"][..], "no test was skipped because no clock"),
+            (&[], "a::c was skipped, on a machine that has what it needs: no UART"),
+        ] {
+            let wrong = Verdict::Wrong(vec![complaint.to_owned()]);
+            assert_eq!(verdict(output, 0, &suite(reasons)), wrong);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_was_expected_passes_for_its_reason_only() {
+        let expected = Expectation::Refusal { sentence: "no memory" };
+        assert_eq!(verdict("verdict: refused: no memory at all\n", 5, &expected), Verdict::Passed);
+        let other = Verdict::Refused("no hart".to_owned());
+        assert_eq!(verdict("verdict: refused: no hart\n", 5, &expected), other);
+        assert!(!verdict("verdict: refused: no memory\n", 0, &expected).passed());
+        assert!(!verdict("verdict: pass: 0 passed, 0 failed, 0 skipped\n", 0, &expected).passed());
+    }
+
+    #[test]
+    fn without_an_exit_code_the_verdict_alone_decides() {
+        let outcome = |text| outcome(text, Exit::AtVerdict);
+        assert!(judge(&outcome("verdict: pass\n"), &Expectation::Demo).verdict.passed());
+        let crashed = judge(&outcome("verdict: crash: bang\n"), &Expectation::Demo).verdict;
+        assert_eq!(crashed, Verdict::Crashed("bang".to_owned()));
     }
 
     #[test]

@@ -50,7 +50,12 @@ fn trials() -> anyhow::Result<Vec<Trial>> {
         for case in LANES.iter().flat_map(|lane| cases(&manifest, lane, profile)) {
             // Each test alone is a boot each, and harts that take turns are slow: the checked build is the one that looks closer.
             let costly = matches!(case.subject, Subject::Test { .. }) || case.lane.name == "turns";
-            if profile == Profile::Checked || !costly {
+            // Of the matrix, those machines that show the most.
+            let elsewhere = match case.subject {
+                Subject::Machine { cell, .. } => !cell.quick || profile == Profile::Release,
+                _ => false,
+            };
+            if !elsewhere && (profile == Profile::Checked || !costly) {
                 trials.push(trial(case, Arc::clone(&environment), Arc::clone(&image)));
             }
         }

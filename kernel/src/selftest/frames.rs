@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ::frames::{FrameNumber, FreeError, State};
 use arrayvec::ArrayVec;
 
-use super::{Ended, Outcome, ensure, ensure_eq, on_every_hart, self_test};
+use super::{Ended, Outcome, ensure, ensure_eq, held, on_every_hart, self_test};
 use crate::vm::{self, PAGE};
 use crate::{frame, image, platform, probe, symbols};
 
@@ -116,6 +116,7 @@ fn a_run_is_freed_whole_or_not_at_all() -> Outcome {
 
 self_test!(claim 25, every_free_frame_can_be_allocated_tagged_and_freed);
 fn every_free_frame_can_be_allocated_tagged_and_freed() -> Outcome {
+    let _held = held::all_but_a_sample()?;
     let before = frame::statistics();
     // Each frame holds the number of the one before: the list of them needs no other memory.
     let mut last = 0_usize;

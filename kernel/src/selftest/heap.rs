@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ::heap::{FreeError, Problem};
 
-use super::{Ended, Outcome, Random, ensure, ensure_eq, on_every_hart, self_test};
+use super::{Ended, Outcome, Random, ensure, ensure_eq, held, on_every_hart, self_test};
 use crate::vm::{self, PAGE};
 use crate::{frame, heap, image};
 
@@ -175,6 +175,7 @@ fn pages_go_back_when_nothing_is_in_them() -> Outcome {
 
 self_test!(claim 42, exhausted_memory_is_an_error_and_comes_back);
 fn exhausted_memory_is_an_error_and_comes_back() -> Outcome {
+    let _held = held::all_but_a_sample()?;
     // Each block holds the address of the one before: the list of them needs no other memory.
     let layout = layout(2048, 8);
     let mut last = 0_usize;

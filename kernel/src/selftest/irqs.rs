@@ -16,6 +16,7 @@ use crate::uart::{self, Registers};
 use crate::{interrupts, platform, sched, timer};
 
 const NO_INTERRUPTS: Ended = Ended::Skipped("the UART does not interrupt");
+const NO_LOOP: Ended = Ended::Skipped("the UART cannot loop back what it sends");
 
 /// The UART's number at the interrupt controller.
 fn source() -> Result<u16, Ended> {
@@ -31,8 +32,7 @@ impl Looped {
         let uart = console::uart().ok_or(NO_INTERRUPTS)?;
         let _line = LINE.lock();
         console::drain();
-        uart.loop_back(true);
-        Ok(Looped(uart))
+        if uart.loop_back(true) { Ok(Looped(uart)) } else { Err(NO_LOOP) }
     }
 
     /// Sends one byte past the ring.
@@ -70,7 +70,9 @@ fn forget_received() {
 self_test!(claim 90, every_hart_takes_interrupts_in_its_own_context);
 fn every_hart_takes_interrupts_in_its_own_context() -> Outcome {
     let source = source()?;
-    for target in hart::all().map(|hart| hart.cpu()) {
+    // With several controllers a hart may have its context in another.
+    let takes_it = |cpu: &CpuNumber| irq::context(*cpu).is_some();
+    for target in hart::all().map(|hart| hart.cpu()).filter(takes_it) {
         let looped = Looped::begin()?;
         ensure_eq!(irq::route(source, target), Ok(()));
         let others = || {
@@ -128,6 +130,10 @@ self_test!(claim 91, a_source_without_a_handler_is_switched_off);
 fn a_source_without_a_handler_is_switched_off() -> Outcome {
     let source = source()?;
     let looped = Looped::begin()?;
+    // Another hart, to which the source went before, may not have completed it yet: nothing can be claimed until then.
+    let before = irq::count(source);
+    looped.send(b'y');
+    let came = until(|| irq::count(source) > before);
     let masked = interrupts::mask();
     irq::handle(masked.hart());
     let handler = probing::forget(source).ok_or(NO_INTERRUPTS)?;
@@ -144,6 +150,7 @@ fn a_source_without_a_handler_is_switched_off() -> Outcome {
     drop(masked);
     drop(looped);
     forget_received();
+    ensure!(came, "no interrupt came before that");
     ensure_eq!(registered, Ok(()));
     ensure_eq!(first, 1);
     ensure_eq!(all, 1);
@@ -159,7 +166,7 @@ fn the_uart_asks_for_nothing_when_everything_is_done() -> Outcome {
     let came = until(|| irq::count(source) > before);
     let asks = {
         let _line = LINE.lock();
-        looped.0.identify().has_pending_interrupt()
+        looped.0.acknowledge()
     };
     drop(looped);
     forget_received();
@@ -362,10 +369,11 @@ fn an_overrun_of_the_uart_is_counted() -> Outcome {
 
 self_test!(claim 96, a_uart_that_takes_nothing_does_not_hang_the_kernel);
 fn a_uart_that_takes_nothing_does_not_hang_the_kernel() -> Outcome {
-    // Memory in place of its registers: they say that there is no room.
-    static REGISTERS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+    // Memory in place of its registers: they say that there is no room, whichever kind it is.
+    const FULL: u64 = 0x8000_0000_8000_0000;
+    static REGISTERS: [AtomicU64; 16] = [const { AtomicU64::new(FULL) }; 16];
     let described = platform::machine().and_then(|machine| machine.uart).ok_or(NO_INTERRUPTS)?;
-    let stuck = Registers::new((&raw const REGISTERS).addr(), &described);
+    let stuck = Registers::new((&raw const REGISTERS).addr(), &described).ok_or(NO_INTERRUPTS)?;
     let before = uart::given_up();
     for byte in *b"abc" {
         stuck.send(byte);
@@ -374,6 +382,6 @@ fn a_uart_that_takes_nothing_does_not_hang_the_kernel() -> Outcome {
     // The one that works is waited for again.
     console::drain();
     ensure_eq!(given_up, 3);
-    ensure_eq!(REGISTERS[0].load(Relaxed), 0);
+    ensure_eq!(REGISTERS[0].load(Relaxed), FULL);
     Ok(())
 }

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use core::hint::black_box;
 use frames::FrameNumber;
 
-use super::{Outcome, ensure, ensure_eq, self_test};
+use super::{Outcome, ensure, ensure_eq, held, self_test};
 use crate::stack::{self, GAP_BYTES, NoStack, STACK_BYTES, Stack};
 use crate::vm::PAGE;
 use crate::{frame, probe, thread};
@@ -34,6 +34,7 @@ fn a_stack_lies_above_a_gap_of_64_kib() -> Outcome {
 
 self_test!(claim 37, a_stack_without_memory_is_an_error);
 fn a_stack_without_memory_is_an_error() -> Outcome {
+    let _held = held::all_but_a_sample()?;
     // Most of memory is taken first, a large piece at a time, so that few stacks are left to try.
     const PIECE: usize = 512;
     let mut pieces = Vec::new();

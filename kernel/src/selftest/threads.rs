@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::{Ended, Outcome, ensure, ensure_eq, self_test, spawned};
+use super::{Ended, Outcome, ensure, ensure_eq, held, self_test, spawned};
 use crate::hart::{self, CpuNumber, HARTS};
 use crate::stack::{self, STACK_BYTES};
 use crate::thread::{self, JoinHandle, SpawnError};
@@ -423,6 +423,7 @@ fn threads_in_waves_lose_nothing() -> Outcome {
 
 self_test!(claim 55, a_thread_without_memory_is_an_error_and_loses_nothing);
 fn a_thread_without_memory_is_an_error_and_loses_nothing() -> Outcome {
+    let _held = held::all_but_a_sample()?;
     const PIECE: usize = 512;
     let mut pieces = Vec::new();
     ensure!(pieces.try_reserve(frame::statistics().free / PIECE).is_ok());

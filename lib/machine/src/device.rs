@@ -165,7 +165,8 @@ impl<'a> Machine<'a> {
     /// so many bytes.
     fn registers(&mut self, place: &Place<'a>, offset: u64, least: u64) -> Option<PhysicalRange> {
         let (node, cells) = (&place.node, place.parent_cells());
-        self.check_reg(node, cells);
+        // What is wrong has been noted; the first entry may be whole.
+        let _ = self.check_reg(node, cells);
         let (start, size) = node.reg(cells).next()?;
         let Some(seen) = place.translate(start, size) else {
             self.warn(node, "reg", Some(start), "is on no bus: not used");
@@ -173,10 +174,16 @@ impl<'a> Machine<'a> {
         };
         let range = PhysicalRange::between(seen.saturating_add(offset), seen.saturating_add(size));
         let range = range.filter(|range| range.size() >= least);
-        if range.is_none() {
+        let Some(range) = range else {
             self.warn(node, "reg", Some(size), "bytes are too few: not used");
+            return None;
+        };
+        // It would be mapped twice, and whatever is kept there overwritten.
+        if self.banks.iter().any(|bank| bank.range.overlaps(range)) {
+            self.warn(node, "reg", Some(range.start()), "is in memory: not used");
+            return None;
         }
-        range
+        Some(range)
     }
 
     fn read_uart(&mut self, place: &Place<'a>, kind: UartKind) -> Option<Uart<'a>> {

@@ -149,8 +149,8 @@ impl<'a> Machine<'a> {
                 continue;
             }
             timebase = timebase.or_else(|| cpu.number("timebase-frequency"));
-            self.check_reg(&cpu, [width, 0]);
-            let Some((id, _)) = cpu.reg([width, 0]).next() else {
+            let checked = self.check_reg(&cpu, [width, 0]);
+            let (Ok(()), Some((id, _))) = (checked, cpu.reg([width, 0]).next()) else {
                 continue;
             };
             match self.harts.binary_search_by_key(&HartId(id), |hart| hart.id) {

@@ -90,7 +90,8 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     ///
-    /// For a malformed blob, and for a tree without memory, without harts or without a timebase.
+    /// For a malformed blob, and for a tree without memory, without harts, without a timebase, or
+    /// with a reservation that cannot be read.
     pub fn discover(blob: &'a [u8]) -> Result<Self, Error<'a>> {
         let mut slot = None;
         Self::discover_into(&mut slot, blob)?;
@@ -98,16 +99,13 @@ impl<'a> Machine<'a> {
     }
 
     /// As [`discover`](Self::discover), but puts the machine where it is to stay: it is too large to
-    /// be moved about on a kernel's stack. After an error the slot holds whatever was read until
-    /// then.
+    /// be moved about on a kernel's stack. After an error about a blob that is well-formed the slot
+    /// holds what could be read all the same, the exit device above all.
     ///
     /// # Errors
     ///
     /// As [`discover`](Self::discover).
-    pub fn discover_into<'slot>(
-        slot: &'slot mut Option<Self>,
-        blob: &'a [u8],
-    ) -> Result<&'slot Self, Error<'a>> {
+    pub fn discover_into(slot: &mut Option<Self>, blob: &'a [u8]) -> Result<(), Error<'a>> {
         let (tree, too_deep) = Tree::new(blob)?;
         let root = tree.root();
         let machine = slot.insert(Machine {
@@ -142,18 +140,19 @@ impl<'a> Machine<'a> {
                 machine.reserved_memory = machine.reserved_memory.or(Some(node));
             }
         }
-        if machine.banks.is_empty() {
-            return Err(Error::NoMemory(machine.warnings.last().copied()));
-        }
-        machine.check_reservations();
-        machine.read_harts(&machine.cpus.ok_or(Error::NoHart(None))?)?;
+        let memory = match machine.banks.is_empty() {
+            true => Err(Error::NoMemory(machine.warnings.last().copied())),
+            false => machine.check_reservations(),
+        };
+        let harts = machine.cpus.ok_or(Error::NoHart(None));
+        let harts = harts.and_then(|cpus| machine.read_harts(&cpus));
         let stdout = chosen.and_then(|chosen| machine.read_chosen(&chosen, aliases));
         machine.read_devices(stdout);
         if too_deep > 0 {
             let count = Some(too_deep as u64);
             machine.warn(&root, "has", count, "nodes too deep in it: left out");
         }
-        Ok(machine)
+        memory.and(harts)
     }
 
     /// The ISA string of a hart as the tree has it, `riscv,isa`; or empty.
@@ -164,19 +163,25 @@ impl<'a> Machine<'a> {
         cpus.children().find(is_it).and_then(|cpu| cpu.text("riscv,isa")).unwrap_or_default()
     }
 
-    /// Warns where not all of a node's `reg` can be read.
-    fn check_reg(&mut self, node: &Node<'a>, cells: Cells) {
+    /// Warns where not all of a node's `reg` can be read, and says whether it can.
+    fn check_reg(&mut self, node: &Node<'a>, cells: Cells) -> Result<(), Warning<'a>> {
         let value = node.property("reg");
         let length = value.map(|value| value.len() as u64);
         let value = value.unwrap_or_default();
-        if value.is_empty() || !value.len().is_multiple_of(entry_size(cells)) {
-            self.warn(node, "reg", length, "bytes are not whole entries: the rest is left out");
+        let (value, problem) = if value.is_empty() || !value.len().is_multiple_of(entry_size(cells))
+        {
+            (length, "bytes are not whole entries: the rest is left out")
         } else if entries(value, cells).any(|fields| fields.contains(&None)) {
-            self.warn(node, "reg", None, "has numbers above 64 bits: left out");
-        }
+            (None, "has numbers above 64 bits: left out")
+        } else {
+            return Ok(());
+        };
+        let warning = Warning { node: node.name(), property: "reg", value, problem, more: 0 };
+        self.keep(warning);
+        Err(warning)
     }
 
-    /// Notes what is wrong with a node. A row of the same problem is one warning.
+    /// Notes what is wrong with a node.
     fn warn(
         &mut self,
         node: &Node<'a>,
@@ -184,13 +189,17 @@ impl<'a> Machine<'a> {
         value: Option<u64>,
         problem: &'static str,
     ) {
+        self.keep(Warning { node: node.name(), property, value, problem, more: 0 });
+    }
+
+    /// Keeps a warning. A row of the same problem is one.
+    fn keep(&mut self, warning: Warning<'a>) {
         if let Some(last) = self.warnings.last_mut()
-            && (last.property, last.problem) == (property, problem)
+            && (last.property, last.problem) == (warning.property, warning.problem)
         {
             last.more += 1;
             return;
         }
-        let warning = Warning { node: node.name(), property, value, problem, more: 0 };
         self.warnings_left_out += usize::from(self.warnings.try_push(warning).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Memory: the banks there are, and what of them is not free.
 
 use crate::blob::{Cells, Node};
-use crate::{Machine, PHYSICAL_END, PhysicalRange};
+use crate::{Error, Machine, PHYSICAL_END, PhysicalRange};
 
 /// A range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,20 +51,25 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Warns of reservations that cannot be kept.
-    pub(crate) fn check_reservations(&mut self) {
+    /// Warns of reservations that say no place. One that says a place which cannot be read is an error: what it
+    /// reserves would be used.
+    pub(crate) fn check_reservations(&mut self) -> Result<(), Error<'a>> {
         for (node, cells) in self.reservation_nodes() {
-            if node.property("reg").is_some() || node.property("size").is_none() {
-                self.check_reg(&node, cells);
-            } else {
+            if node.property("reg").is_some() {
+                self.check_reg(&node, cells).map_err(Error::Reservation)?;
+            } else if node.property("size").is_some() {
                 self.warn(&node, "size", node.number("size"), "without reg: not reserved");
+            } else {
+                self.warn(&node, "", None, "has neither reg nor size: not reserved");
             }
         }
+        Ok(())
     }
 
     /// Adds the banks that a memory node describes.
     pub(crate) fn read_memory(&mut self, node: &Node<'a>, cells: Cells) {
-        self.check_reg(node, cells);
+        // Banks that can be read are used.
+        let _ = self.check_reg(node, cells);
         let numa_node = node.number("numa-node-id").map_or(0, |id| id as u32);
         for (start, size) in node.reg(cells) {
             if start.checked_add(size).is_none_or(|end| end > PHYSICAL_END) {

@@ -16,6 +16,8 @@ pub enum Error<'a> {
     },
     /// There is no memory that can be used. With what was wrong with memory, if any is described.
     NoMemory(Option<Warning<'a>>),
+    /// A reservation says a place that cannot be read: what it reserves would be used. With what is wrong with it.
+    Reservation(Warning<'a>),
     /// There is no hart that can be used. With what was wrong last, if anything was.
     NoHart(Option<Warning<'a>>),
     /// Neither `/cpus` nor a node in it has a `timebase-frequency` above 0.
@@ -36,6 +38,9 @@ impl fmt::Display for Error<'_> {
                     f,
                     "malformed device tree: {found:#x} at byte {offset:#x} {problem}"
                 );
+            }
+            Error::Reservation(warning) => {
+                return write!(f, "a reservation in the device tree cannot be read: {warning}");
             }
             Error::NoMemory(warning) => ("no usable memory in the device tree", warning),
             Error::NoHart(warning) => ("no usable hart in the device tree", warning),

@@ -224,8 +224,7 @@ fn both_kinds_of_reservation_are_listed() {
         .child(node("firmware@80000000").cells("reg", &[0x8000_0000, 0x8000]).flag("no-map"))
         .child(node("two").cells("reg", &[0x100, 0x10, 0x200, 0x20]))
         .child(node("unused").cells("reg", &[0x300, 0x30]).text("status", "disabled"))
-        .child(node("later").cells("size", &[0x10_0000]))
-        .child(node("broken").cells("reg", &[0x400]));
+        .child(node("later").cells("size", &[0x10_0000]));
     let tree = small_machine().child(reserved).blob_with(&[(7, 8), (9, u64::MAX)]);
     let machine = Machine::discover(&tree).expect("a machine");
     let found: Vec<_> = machine
@@ -243,11 +242,27 @@ fn both_kinds_of_reservation_are_listed() {
         (0x200, 0x20, "two", false),
     ];
     assert_eq!(found, expected);
-    let expected = [
-        "later: size 0x100000 without reg: not reserved",
-        "broken: reg 0x4 bytes are not whole entries: the rest is left out",
+    assert_eq!(warnings(&machine), ["later: size 0x100000 without reg: not reserved"]);
+}
+
+#[test]
+fn a_reservation_that_cannot_be_read_is_an_error() {
+    let cases: [(&[u32], &str); 3] = [
+        (&[0x400], "reg 0x4 bytes are not whole entries: the rest is left out"),
+        (&[], "reg 0x0 bytes are not whole entries: the rest is left out"),
+        (&[1, 0, 0, 0, 0, 9], "reg has numbers above 64 bits: left out"),
     ];
-    assert_eq!(warnings(&machine), expected);
+    for (reg, problem) in cases {
+        let reserved = node("reserved-memory")
+            .cells("#address-cells", &[3])
+            .cells("#size-cells", &[3])
+            .child(node("broken").cells("reg", reg));
+        let tree = small_machine().child(reserved).blob();
+        let error = Machine::discover(&tree).err().expect("an error").to_string();
+        let expected =
+            format!("a reservation in the device tree cannot be read: broken: {problem}");
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]
@@ -586,6 +601,46 @@ fn the_interrupt_parent_is_inherited() {
         tree.at(level).replace("interrupt-parent", Some(vec![0, 0, 0, 1]));
         assert!(machine(&tree, |machine| machine.uart.unwrap().interrupt.is_some()));
     }
+}
+
+#[test]
+fn a_device_in_memory_is_not_used() {
+    let exit = node("test@100000")
+        .text("compatible", "sifive,test1")
+        .numbers("reg", &[0x87ff_ffff, 0x1000]);
+    let devices = soc().child(plic(&[100, 9])).child(uart(0x8000_1000)).child(uart(0x1000_0000));
+    machine(&small_machine().child(devices.child(exit)), |machine| {
+        assert_eq!(machine.uart.expect("another").registers.start(), 0x1000_0000);
+        assert_eq!(machine.exit_device, None);
+        let text = "serial@80001000: reg 0x80001000 is in memory: not used (and 1 more times)";
+        assert_eq!(warnings(machine), [text]);
+    });
+}
+
+#[test]
+fn a_machine_that_is_refused_still_has_its_exit_device() {
+    let exit = || {
+        node("test@100000").text("compatible", "sifive,test1").numbers("reg", &[0x10_0000, 0x1000])
+    };
+    let mut timeless = small_machine();
+    timeless.at(&["cpus"]).replace("timebase-frequency", None);
+    let reserved = node("reserved-memory").child(node("broken").cells("reg", &[0]));
+    let trees = [
+        (root().child(cpus().child(cpu(0))), Error::NoMemory(None)),
+        (root().child(memory(0x8000_0000, 0x1000)), Error::NoHart(None)),
+        (timeless, Error::NoTimebase),
+    ];
+    for (tree, expected) in trees {
+        let blob = tree.child(soc().child(exit())).blob();
+        let mut slot = None;
+        assert_eq!(Machine::discover_into(&mut slot, &blob), Err(expected));
+        let found = slot.and_then(|machine| machine.exit_device);
+        assert_eq!(found, Some(range(0x10_0000, 0x1000)), "{expected:?}");
+    }
+    let blob = small_machine().child(reserved).child(soc().child(exit())).blob();
+    let mut slot = None;
+    assert!(matches!(Machine::discover_into(&mut slot, &blob), Err(Error::Reservation(_))));
+    assert!(slot.is_some_and(|machine| machine.exit_device.is_some()));
 }
 
 #[test]

@@ -331,6 +331,12 @@ proptest! {
 
 // Damaged blobs.
 
+/// How many damaged blobs each property looks at: 4,000, or as many as `OS16_DAMAGED_BLOBS` says for a long run.
+fn damaged_blobs() -> u32 {
+    let asked = std::env::var("OS16_DAMAGED_BLOBS").ok();
+    asked.map_or(4000, |count| count.parse().expect("OS16_DAMAGED_BLOBS is a number"))
+}
+
 /// One thing that happens to a blob.
 #[derive(Clone, Debug)]
 enum Damage {
@@ -422,7 +428,7 @@ fn other_view(fdt: Fdt) -> (Vec<(u64, u64)>, Vec<u64>, Option<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(damaged_blobs()))]
 
     #[test]
     fn a_damaged_blob_gives_an_error_or_a_machine_that_keeps_its_promises(
