@@ -248,7 +248,7 @@ impl Explorer<'_> {
         };
         let case = Case { lane: self.lane, profile: Profile::Checked, subject };
         let boot = Boot { timeout: self.timeout, ..case.boot(&self.image.elf) };
-        Ok(case.run_boot(self.environment, boot)?)
+        case.run_boot(self.environment, boot)
     }
 
     /// The first of these seeds that fails in one boot, and how.

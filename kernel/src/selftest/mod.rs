@@ -236,7 +236,7 @@ pub fn explore(only: Only<'_>, seeds: Range<u64>, places: bool) -> ! {
         exit::fail(Failure::Refused, format_args!("this build explores no schedules"))
     }
     if places {
-        explore::count_visits();
+        explore::places::count();
     }
     let unknown = unknown(only);
     let mut tally = Tally::default();
@@ -255,7 +255,7 @@ pub fn explore(only: Only<'_>, seeds: Range<u64>, places: bool) -> ! {
         }
     }
     if places {
-        explore::print_visits();
+        explore::places::print();
     }
     if unknown > 0 || tally.failed > 0 {
         exit::fail(Failure::Test, format_args!("{tally}"))

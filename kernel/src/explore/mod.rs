@@ -8,12 +8,13 @@
 //!
 //! Under icount the same seed is the same run. Without a seed nothing is drawn, and in release builds all of this is empty.
 
+pub mod places;
+
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use crate::backtrace::{self, Step};
-use crate::console::println;
 use crate::hart::Hart;
 use crate::symbols::Named;
 use crate::timer::{Instant, NEVER};
@@ -48,7 +49,7 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// After so many forced switches nothing is drawn any more.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Where the last one was: see [`Place`]. 0 for a slice that was over.
+/// Where the last one was: a return address. 0 for a slice that was over.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 /// When what is explored must have ended, in ticks of the timebase.
 static DEADLINE: AtomicU64 = AtomicU64::new(NEVER);
@@ -176,7 +177,7 @@ fn perhaps_yield(point: Point) {
         let one_in = 2 << (2 * (SEED.load(Ordering::Relaxed) % 4));
         gives_up = drawn.is_multiple_of(one_in);
         let place = backtrace::here().next().map_or(0, Step::address);
-        visit(place, gives_up);
+        places::visit(place, gives_up);
         if gives_up {
             take(place);
         }
@@ -239,57 +240,5 @@ pub fn watch(now: u64) {
         DEADLINE.store(NEVER, Ordering::Relaxed);
         let seed = SEED.load(Ordering::Relaxed);
         panic!("what seed {seed} explores has not ended after {} s", PATIENCE.as_secs());
-    }
-}
-
-/// A place in the code with a point, by the address to which its call returns, and what happened there.
-struct Place {
-    address: AtomicUsize,
-    visits: AtomicUsize,
-    taken: AtomicUsize,
-}
-
-/// Places that there is room for; more are counted together.
-const PLACES: usize = if EXPLORES { 512 } else { 2 };
-
-static VISITED: [Place; PLACES] = [const {
-    Place { address: AtomicUsize::new(0), visits: AtomicUsize::new(0), taken: AtomicUsize::new(0) }
-}; PLACES];
-
-/// Whether visits are counted: it takes time.
-static COUNTS: AtomicBool = AtomicBool::new(false);
-
-/// Counts from now on, at each place, how often a thread came there and how often it gave up its hart.
-pub fn count_visits() {
-    COUNTS.store(true, Ordering::Relaxed);
-}
-
-fn visit(address: usize, gives_up: bool) {
-    if !COUNTS.load(Ordering::Relaxed) {
-        return;
-    }
-    // From where the address points to on, the first place that has it, or that nobody has.
-    let first = address / 2 % PLACES;
-    let free_or_this = |place: &&Place| {
-        let taken =
-            place.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
-        taken.is_ok() || taken == Err(address)
-    };
-    let mut places = VISITED[first..].iter().chain(&VISITED[..first]);
-    if let Some(place) = places.find(free_or_this) {
-        place.visits.fetch_add(1, Ordering::Relaxed);
-        place.taken.fetch_add(usize::from(gives_up), Ordering::Relaxed);
-    }
-}
-
-/// Prints what was counted: a line a place.
-pub fn print_visits() {
-    for place in VISITED.iter().filter(|place| place.address.load(Ordering::Relaxed) != 0) {
-        println!(
-            "place {} {} {}",
-            place.visits.load(Ordering::Relaxed),
-            place.taken.load(Ordering::Relaxed),
-            Named(Step::ReturnTo(place.address.load(Ordering::Relaxed)))
-        );
     }
 }
