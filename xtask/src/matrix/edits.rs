@@ -69,11 +69,6 @@ pub fn timebase_zero(tree: &mut DeviceTree) {
     set(node(tree, "/cpus"), "timebase-frequency", cells(&[0]));
 }
 
-/// Nothing says how fast time is.
-pub fn no_timebase(tree: &mut DeviceTree) {
-    node(tree, "/cpus").remove_property("timebase-frequency");
-}
-
 /// Banks that overlap, in part and wholly, and that begin and end within a page.
 pub fn untidy_banks(tree: &mut DeviceTree) {
     let banks = [

@@ -312,10 +312,4 @@ pub const CELLS: &[Cell] = &[
         edit!(timebase_zero),
         "no timebase-frequency above 0",
     ),
-    refused(
-        "no_timebase",
-        "nothing says how fast time is",
-        edit!(no_timebase),
-        "no timebase-frequency above 0",
-    ),
 ];
