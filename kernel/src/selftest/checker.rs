@@ -315,7 +315,7 @@ fn spin_for(ticks: u64) {
     }
 }
 
-self_test!(claim 98, the_longest_hold_of_a_lock_is_known_with_its_line);
+self_test!(claim 98, icount, the_longest_hold_of_a_lock_is_known_with_its_line);
 fn the_longest_hold_of_a_lock_is_known_with_its_line() -> Outcome {
     static HELD: [SpinLock<()>; 2] = [const { SpinLock::new("held for long", ()) }; 2];
     let longest = || checker::longest().find(|hold| hold.name == "held for long");
