@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use arrayvec::ArrayVec;
 use frames::{FrameNumber, FrameRange};
-use machine::{Machine, PhysicalRange};
+use machine::{Machine, PhysicalRange, Reservation};
 use paging::{AddressSpace, Error, Fence, Harts, Layer, Owed, Pages, TableMemory, View};
 pub use paging::{Mapping, PAGE, Rights, VirtualAddress};
 
@@ -49,6 +49,8 @@ const LEAST_MEMORY_OF_A_HART: usize = 128 << 10;
 
 /// Banks, reservations and parts of the image that the direct map can show differently.
 const LAYERS: usize = 64;
+const TOO_MANY: &str = "more than 64 banks and reservations";
+const _: () = assert!(LAYERS == 64, "the text says how many");
 
 /// What the largest page of a middle table covers.
 const LARGE_PAGE: usize = 2 << 20;
@@ -235,27 +237,9 @@ pub fn start(machine: &Machine<'_>) {
     .flatten()
     .collect();
 
-    let unmappable = machine.reservations().filter(|reservation| reservation.no_map);
-    for reservation in unmappable {
-        let (name, range) = (reservation.name, reservation.range);
-        if range.overlaps(image) || range.overlaps(platform::tree()) {
-            refuse(format_args!(
-                "{name} at {range} must not be mapped, and the kernel or the device tree lies there"
-            ))
-        }
-    }
-
     let storage = frame::storage_bytes(machine);
     let size = (storage + MEMORY_FOR_TABLES).next_multiple_of(LARGE_PAGE);
-    let needed = (size + LEAST_MEMORY + machine.harts.len() * LEAST_MEMORY_OF_A_HART) as u64;
-    let free = free_bytes(machine, &reserved);
-    let boot = free_memory(machine, &reserved, size).filter(|_| free >= needed);
-    let Some(boot) = boot else {
-        let (free, needed, piece) = (free >> 10, needed >> 10, size >> 10);
-        refuse(format_args!(
-            "{free} KiB of memory are free, and the kernel needs {needed} KiB, {piece} KiB of them in one piece from a multiple of 2 MiB on"
-        ))
-    };
+    let boot = boot_memory(machine, &reserved, size);
     map_boot_memory(boot);
     frame::start(machine, &reserved, boot, physical_range(tables.clone()));
     let end = boot.end() as usize / PAGE;
@@ -285,12 +269,41 @@ fn refuse(why: fmt::Arguments<'_>) -> ! {
     exit::fail(exit::Failure::Refused, why)
 }
 
-/// Bytes of memory that nothing else has. Too few where reservations overlap each other.
-fn free_bytes(machine: &Machine<'_>, reserved: &[PhysicalRange]) -> u64 {
-    let taken = machine.reservations().map(|reservation| reservation.range);
-    let taken = taken.chain(reserved.iter().copied());
-    let common = taken.flat_map(|range| {
-        machine.banks.iter().filter_map(move |bank| bank.range.intersection(range))
+/// `size` bytes for the boot, of memory that nothing else has. Refuses a machine with too little. A function of its own, or its list of
+/// what is taken would lie on the stack for as long as the kernel boots.
+#[inline(never)]
+fn boot_memory(machine: &Machine<'_>, reserved: &[PhysicalRange], size: usize) -> PhysicalRange {
+    let mut taken: ArrayVec<PhysicalRange, LAYERS> = reserved.iter().copied().collect();
+    add_reservations(&mut taken, machine);
+    let needed = (size + LEAST_MEMORY + machine.harts.len() * LEAST_MEMORY_OF_A_HART) as u64;
+    let free = free_bytes(machine, &taken);
+    free_memory(machine, &taken, size).filter(|_| free >= needed).unwrap_or_else(|| {
+        let (free, needed, piece) = (free >> 10, needed >> 10, size >> 10);
+        refuse(format_args!(
+            "{free} KiB of memory are free, and the kernel needs {needed} KiB, {piece} KiB of them in one piece from a multiple of 2 MiB on"
+        ))
+    })
+}
+
+/// Adds what the tree reserves to what is taken. Refuses a reservation that keeps the kernel from mapping itself or the tree.
+fn add_reservations(taken: &mut ArrayVec<PhysicalRange, LAYERS>, machine: &Machine<'_>) {
+    let needed = [image_range(), platform::tree()];
+    for Reservation { name, range, no_map, .. } in machine.reservations() {
+        if no_map && needed.iter().any(|needed| needed.overlaps(range)) {
+            refuse(format_args!(
+                "{name} at {range} must not be mapped, and the kernel or the device tree lies there"
+            ))
+        }
+        if taken.try_push(range).is_err() {
+            refuse(format_args!("{TOO_MANY}"))
+        }
+    }
+}
+
+/// Bytes of memory that are not taken. Too few where what is taken overlaps.
+fn free_bytes(machine: &Machine<'_>, taken: &[PhysicalRange]) -> u64 {
+    let common = taken.iter().flat_map(|range| {
+        machine.banks.iter().filter_map(move |bank| bank.range.intersection(*range))
     });
     let all: u64 = machine.banks.iter().map(|bank| bank.range.size()).sum();
     all.saturating_sub(common.map(PhysicalRange::size).sum())
@@ -299,12 +312,11 @@ fn free_bytes(machine: &Machine<'_>, reserved: &[PhysicalRange]) -> u64 {
 /// `size` bytes of memory in one GiB, aligned to 2 MiB, that nothing else has.
 fn free_memory(
     machine: &Machine<'_>,
-    reserved: &[PhysicalRange],
+    taken: &[PhysicalRange],
     size: usize,
 ) -> Option<PhysicalRange> {
     let is_free = |range: &PhysicalRange| {
-        !reserved.iter().any(|other| other.overlaps(*range))
-            && !machine.reservations().any(|other| other.range.overlaps(*range))
+        !taken.iter().any(|other| other.overlaps(*range))
             && range.start() >> 30 == (range.end() - 1) >> 30
             && range.end() as usize <= DIRECT_MAP_BYTES
     };
@@ -354,7 +366,7 @@ fn build(machine: &Machine<'_>) -> Result<AddressSpace<Tables>, MapError> {
     let mut layers = ArrayVec::<Layer, LAYERS>::new();
     let mut lay = |range, rights| {
         if layers.try_push(layer(range, rights)).is_err() {
-            refuse(format_args!("more than {LAYERS} banks and reservations"));
+            refuse(format_args!("{TOO_MANY}"));
         }
     };
     for bank in &machine.banks {

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::{Ended, Outcome, ensure, ensure_eq, note, self_test, spawned};
+use super::{Ended, Outcome, ensure, ensure_eq, self_test, spawned};
 use crate::console::{self, LINE, print, println};
 use crate::hart::{self, CpuNumber};
 use crate::irq::{self, probing};
@@ -287,7 +287,7 @@ fn a_long_message_holds_interrupts_off_for_a_piece_at_a_time() -> Outcome {
         ensure!(false, "nothing was measured");
         return Ok(());
     };
-    note(format_args!(
+    super::note(format_args!(
         "10000 bytes in {} instructions, interrupts off for {} at the most, {}",
         ended - begun,
         longest.instructions,
