@@ -7,7 +7,7 @@ use frames::FrameNumber;
 use crate::address::FRAMES_END;
 
 /// V, R, W, X, A, D and the lower software bit (privileged spec 4.3.1, 4.4.1).
-const VALID: usize = 1 << 0;
+pub(crate) const VALID: usize = 1 << 0;
 const READ: usize = 1 << 1;
 const WRITE: usize = 1 << 2;
 const EXECUTE: usize = 1 << 3;
@@ -100,11 +100,6 @@ impl Entry {
             Entry::Leaf { frame, rights, live } => (frame, rights.bits(), live),
         };
         frame.0 << FRAME_SHIFT | bits | if live { VALID } else { RETIRED }
-    }
-
-    /// Whether harts see it (V is set).
-    pub const fn is_live(self) -> bool {
-        self.encode() & VALID != 0
     }
 }
 

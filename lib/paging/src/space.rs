@@ -5,7 +5,7 @@ use core::fmt;
 use frames::FrameNumber;
 
 use crate::address::{FRAMES_END, PAGE, Pages, VirtualAddress};
-use crate::entry::{Entry, Rights};
+use crate::entry::{Entry, Rights, VALID};
 use crate::fence::{Fence, Harts, MOST_PAGES, Owed, Settled};
 use crate::view::{Mapping, Step, TOP, View, index, span};
 use crate::{ENTRIES, TableMemory};
@@ -33,6 +33,9 @@ pub enum Error<E> {
     /// There is no memory for a table.
     NoTable(E),
 }
+
+/// Entries of a table that are looked at together.
+const LOOKED_AT: usize = 16;
 
 /// Frames for tables, got before a change begins. Each holds in its first entry which is next: 0 for none, else one more than
 /// its number.
@@ -112,8 +115,7 @@ impl<M: TableMemory> AddressSpace<M> {
             }
             _ => Err(Error::Hole(slot.address)),
         })?;
-        let spent = |entry: Entry| !entry.is_live();
-        self.each_spent_table(pages, spent, |space, parent, frame| {
+        self.each_spent_table(pages, VALID, |space, parent, frame| {
             space.write(parent.table, parent.index, Entry::Table { frame, live: false });
             links = true;
         });
@@ -135,8 +137,7 @@ impl<M: TableMemory> AddressSpace<M> {
             give(slot.page(frame, rights));
             offset += span(slot.level);
         }
-        let spent = |entry| entry == Entry::Empty;
-        self.each_spent_table(pages, spent, |space, parent, frame| {
+        self.each_spent_table(pages, usize::MAX, |space, parent, frame| {
             space.write(parent.table, parent.index, Entry::Empty);
             space.memory.free(frame);
             space.table_pages -= 1;
@@ -260,11 +261,11 @@ impl<M: TableMemory> AddressSpace<M> {
         linked
     }
 
-    /// Visits the tables that `pages` touches, below the root, lowest first, of which every entry is `spent`.
+    /// Visits the tables that `pages` touches, below the root, lowest first, of which no entry has a bit of `used`.
     fn each_spent_table(
         &mut self,
         pages: Pages,
-        spent: impl Fn(Entry) -> bool,
+        used: usize,
         mut visit: impl FnMut(&mut Self, Step, FrameNumber),
     ) {
         for level in 0..TOP {
@@ -275,9 +276,16 @@ impl<M: TableMemory> AddressSpace<M> {
                 if let Some(parent) = parent
                     && let Entry::Table { frame, .. } = parent.entry
                 {
-                    // From the changed entry downwards: of slots that are given out lowest first, the neighbour below is in use.
-                    let first = index(address, level) + ENTRIES;
-                    if (0..ENTRIES).all(|i| spent(self.entry(frame, (first - i) % ENTRIES))) {
+                    // From the changed entry downwards: of slots that are given out lowest first, the neighbour below is in use. Some
+                    // entries at a time, as each of a table's many costs time with interrupts off.
+                    let first = index(address, level) / LOOKED_AT + ENTRIES / LOOKED_AT;
+                    let is_spent = |group: usize| {
+                        let entries = group % (ENTRIES / LOOKED_AT) * LOOKED_AT..;
+                        let words =
+                            entries.take(LOOKED_AT).map(|entry| self.memory.read(frame, entry));
+                        words.fold(0, |bits, word| bits | word) & used == 0
+                    };
+                    if (0..ENTRIES / LOOKED_AT).all(|group| is_spent(first - group)) {
                         visit(self, parent, frame);
                     }
                 }
