@@ -30,7 +30,7 @@ fn unmapped() -> usize {
     image::start() - 4096
 }
 
-crash_kind!(claim 102, harts 1, "-", unsentpanic, "panic: with a text on its way out", "kinds::unsentpanic,crash::crash_here");
+crash_kind!(claim 102, harts 1, "fixed", unsentpanic, "panic: with a text on its way out", "kinds::unsentpanic,crash::crash_here");
 fn unsentpanic() {
     // Less than there is room for, and more than the UART takes at once: with interrupts off it stays in the ring.
     let mut text = ArrayString::<1_100>::new();
@@ -43,7 +43,7 @@ fn unsentpanic() {
     panic!("with a text on its way out");
 }
 
-crash_kind!(claim 96, harts 1, "-", flood, "panic: after more than a pipe holds", "kinds::flood,crash::crash_here");
+crash_kind!(claim 96, harts 1, "fixed", flood, "panic: after more than a pipe holds", "kinds::flood,crash::crash_here");
 fn flood() {
     // Polled, as from a handler: who may sleep would wait for room, for as long as it takes.
     let masked = interrupts::mask();

@@ -275,11 +275,12 @@ self_test!(claim 51, harts 2, a_thread_that_must_stay_is_not_stolen);
 fn a_thread_that_must_stay_is_not_stolen() -> Outcome {
     static RAN: AtomicBool = AtomicBool::new(false);
     RAN.store(false, Relaxed);
+    // Before it is spawned: it must not run here either.
+    let masked = interrupts::mask();
     let thread = spawned(thread::spawn_on(HERE, "stays", || {
         RAN.store(true, Relaxed);
         interrupts::mask().hart().cpu()
     }))?;
-    let masked = interrupts::mask();
     let end = Instant::now().after(Duration::from_millis(20));
     while Instant::now() < end {
         spin_loop();
