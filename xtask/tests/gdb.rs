@@ -208,7 +208,7 @@ fn gdb_sees_every_hart() {
         assert!(session.output.contains(hart), "{session}");
     }
     // Both are in the kernel, and gdb knows from where.
-    assert!(session.output.contains("in kernel::hart::other_hart_main ()"), "{session}");
+    assert!(session.output.contains("kernel::hart::other_hart_main ()"), "{session}");
     assert!(session.output.contains("kernel::thread::thread_main ()"), "{session}");
 }
 
