@@ -94,8 +94,10 @@ fn illegal() {
 
 crash_kind!(claim 9, harts 1, "-", breakpoint, "breakpoint", "kinds::breakpoint,crash::crash_here");
 fn breakpoint() {
-    // SAFETY: none: this is a deliberate fault. No mark stands behind it, so nothing goes on there.
-    unsafe { core::arch::asm!("ebreak") };
+    // SAFETY: none: this is a deliberate fault. No mark stands behind it, so nothing goes on there; it lies where one could.
+    unsafe {
+        core::arch::asm!(".option push", ".option norvc", ".balign 4", "ebreak", ".option pop")
+    };
 }
 
 crash_kind!(claim 3, harts 1, "-", float, "illegal instruction", "kinds::float,crash::crash_here");
