@@ -44,6 +44,8 @@ fn a_stack_without_memory_is_an_error() -> Outcome {
     {
         pieces.push(first);
     }
+    // Perhaps the last stack finds all of its frames and leaves none.
+    let kept: ArrayVec<FrameNumber, 3> = core::iter::from_fn(frame::allocate).take(3).collect();
     let mut stacks = Vec::new();
     while stacks.len() < stacks.capacity() || stacks.try_reserve(1).is_ok() {
         match Stack::allocate() {
@@ -54,7 +56,8 @@ fn a_stack_without_memory_is_an_error() -> Outcome {
     let left = frame::statistics().free;
     let count = stacks.len();
     // With fewer frames than a stack has it finds some, and gives them back.
-    let rest: ArrayVec<FrameNumber, 8> = core::iter::from_fn(frame::allocate).take(8).collect();
+    let rest: ArrayVec<FrameNumber, 11> =
+        core::iter::from_fn(frame::allocate).take(8).chain(kept).collect();
     let few = rest.len().min(STACK_BYTES / PAGE - 1);
     let mut found = 0;
     for (number, frame) in rest.into_iter().enumerate() {
