@@ -166,11 +166,7 @@ pub struct Stretch {
 
 impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} instructions, ", self.instructions)?;
-        match self.site {
-            Site::Line(line) => write!(f, "from {}:{} on", line.file(), line.line()),
-            Site::Trap(cause) => write!(f, "in the handler of: {}", cause.name()),
-        }
+        write!(f, "{} instructions, {}", self.instructions, self.site)
     }
 }
 
