@@ -31,13 +31,15 @@ use core::time::Duration;
 
 use arrayvec::{ArrayString, ArrayVec};
 use command_line::Only;
+use riscv::register::instret;
 
 use crate::console::{print, println};
 use crate::exit::{self, Failure};
 use crate::hart::{self, CpuNumber};
 use crate::sync::SpinLock;
 use crate::thread::{self, JoinHandle, SpawnError};
-use crate::{console, explore, image, report, timer};
+use crate::timer::Instant;
+use crate::{console, explore, image, probe, report, timer};
 
 use accounting::Account;
 
@@ -379,20 +381,26 @@ fn run_as(test: &SelfTest, how: impl FnOnce(fn() -> Outcome) -> Outcome) -> Outc
     before.settle()
 }
 
-/// Whether the clock counts instructions (QEMU's `-icount shift=0`): the same loop then takes the same time, each time.
+/// Whether the clock counts instructions (QEMU's `-icount shift=0`, one a nanosecond): the same loop then takes the same
+/// instructions and their time, each time that no other hart had its turn within.
 fn time_goes_with_instructions() -> bool {
-    let once = |turns: u32| {
-        let _masked = crate::interrupts::mask();
-        let begun = riscv::register::time::read64();
-        (0..turns).for_each(|_| core::hint::spin_loop());
-        riscv::register::time::read64() - begun
+    const LOOPS: usize = 16;
+    if !probe::has_instruction_counter() {
+        return false;
+    }
+    let _masked = crate::interrupts::mask();
+    let loops = [(); LOOPS].map(|()| {
+        let (instructions, ticks) = (instret::read64(), Instant::now().0);
+        (0..10_000).for_each(|_| core::hint::spin_loop());
+        (instret::read64() - instructions, Instant::now().0 - ticks)
+    });
+    let least = loops.iter().map(|&(instructions, _)| instructions).min();
+    let tick = 1_000_000_000 / (timer::period() * timer::TICK_HERTZ);
+    let exact = |&&(instructions, ticks): &&(u64, u64)| {
+        // The clock may move on before the first instruction of a tick, or after the last.
+        Some(instructions) == least && (ticks * tick).abs_diff(instructions) <= 2 * tick
     };
-    // Long enough for a host to be told from an exact clock, however slow the clock is.
-    let turns = (0..8).map(|doublings| 10_000 << doublings).find(|turns| once(*turns) >= 500);
-    let turns = turns.unwrap_or(1 << 21);
-    let first = once(turns);
-    // A loop may begin just before the clock moves on, or just after.
-    first > 0 && (0..20).all(|_| once(turns).abs_diff(first) <= 1)
+    loops.iter().filter(exact).count() >= LOOPS / 2
 }
 
 /// Runs `work` on every hart at once, each with its CPU number, and returns when all are done.
