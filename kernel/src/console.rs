@@ -36,7 +36,7 @@ pub static LINE: SpinLock<Line> =
     SpinLock::new("console", Line { is_open: false, is_closed: false, writer: None });
 
 /// Whose turn it is to print, of those who may sleep.
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: Mutex<()> = Mutex::new("turn to print", ());
 
 /// What is to be sent. Bytes are put in, and taken out, with the lock held; a crash report takes them out without.
 static SENT: Ring<SENT_ROOM> = Ring::new();

@@ -28,7 +28,7 @@ const VALUES: usize = 5_000;
 /// What tells a consumer that no more come.
 const END: usize = usize::MAX;
 
-static TALLY: Mutex<usize> = Mutex::new(0);
+static TALLY: Mutex<usize> = Mutex::new("tally", 0);
 static CHANNEL: Channel<usize, 16> = Channel::new();
 static CONSUMED: AtomicUsize = AtomicUsize::new(0);
 

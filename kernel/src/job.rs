@@ -16,6 +16,8 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
     if line.more_problems > 0 {
         println!("command line: and {} more problems", line.more_problems);
     }
+    #[cfg(feature = "bench")]
+    crate::bench::entry::first_job_begins();
     interrupts::measure();
     match line.job {
         Job::Demo => {

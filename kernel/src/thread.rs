@@ -22,6 +22,7 @@ use crate::sched;
 use crate::stack::{NoStack, STACK_BYTES, Stack};
 use crate::switch::Context;
 use crate::sync::SpinLock;
+use crate::sync::checker::Mutexes;
 use crate::trace::{self, Event};
 
 /// A thread. What scheduler, timers and monitor know of it.
@@ -38,6 +39,8 @@ pub struct Thread {
     pub(crate) wake_at: AtomicU64,
     /// While it gives up its hart at a point of the schedule that is explored.
     pub(crate) gives_up: AtomicBool,
+    /// What it has of mutexes, in checked builds.
+    pub mutexes: Mutexes,
     /// What it has done so far.
     pub counts: Counts,
     id: usize,
@@ -136,6 +139,7 @@ impl Thread {
             mapped_in: AtomicUsize::new(0),
             wake_at: AtomicU64::new(0),
             gives_up: AtomicBool::new(false),
+            mutexes: Mutexes::new(),
             counts: Counts {
                 run_time: AtomicU64::new(0),
                 switches: AtomicUsize::new(0),

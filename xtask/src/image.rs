@@ -69,11 +69,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// This workspace's kernel with everything that a user sees: self-tests, crashes and the monitor.
+    /// This workspace's kernel with everything that a user sees: self-tests, crashes, benchmarks and the monitor.
     pub fn new(profile: Profile) -> Options {
         Options {
             profile,
-            features: ["selftest", "monitor"].map(str::to_owned).to_vec(),
+            features: ["selftest", "bench", "monitor"].map(str::to_owned).to_vec(),
             source: environment::workspace(),
             target_dir: environment::target_dir().join("kernel"),
             quiet: false,

@@ -183,8 +183,8 @@ fn nothing_is_measured_where_instructions_are_not_counted() {
 
 #[test]
 fn an_image_without_benchmarks_refuses_them() {
-    let image = image::build(&ready().environment, &Options::new(Profile::Release))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let bare = Options { features: Vec::new(), ..Options::new(Profile::Release) };
+    let image = image::build(&ready().environment, &bare).unwrap_or_else(|error| panic!("{error}"));
     let outcome = boot(&Boot { append: "bench".to_owned(), ..Boot::new(&image.elf) });
     ends(&outcome, 5, "verdict: refused: this image has no benchmarks");
 }

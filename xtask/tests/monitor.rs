@@ -103,7 +103,11 @@ fn threads_harts_and_memory_are_shown() {
     says(&outcome, "map", &["R-X", "kernel text", "the UART", "a stack", "16 KiB"]);
     says(&outcome, "interrupts", &["CPU 0", "CPU 1", "longest off"]);
     says(&outcome, "interrupts", &["the UART: "]);
-    says(&outcome, "locks", &["0 spin locks are held", "run queue", "kernel/src/sched.rs:"]);
+    says(
+        &outcome,
+        "locks",
+        &["0 spin locks are held", "0 mutexes are held", "run queue", "kernel/src/sched.rs:"],
+    );
     says(
         &outcome,
         "trace",
@@ -189,12 +193,28 @@ fn a_wrong_argument_is_named() {
         ("crash panic,x", "OPTION is 'x', not cpu=N"),
         ("crash bootstack", "happens at boot"),
         ("power on", "argument is 'on', not off"),
-        ("bench", "this image has no benchmarks"),
+        ("bench no", "no benchmark is called 'no'"),
+        // Time does not go with the instructions here.
+        ("bench spin_lock", "nothing can be measured: rdinstret counts something else"),
     ];
     let outcome = session(1, &wrong.map(|(line, _)| line));
     for (line, complaint) in wrong {
         says(&outcome, line, &[complaint]);
     }
+}
+
+#[test]
+fn benchmarks_are_listed_and_measured_by_name() {
+    let input = Some(b"\rbench\rbench trap*\rpower off\r".to_vec());
+    let append = "monitor".to_owned();
+    let boot = Boot { append, input, icount: true, ..Boot::new(&bench().elf) };
+    let outcome = boot.run(&bench().environment).expect("QEMU starts");
+    passes(&outcome);
+    says(&outcome, "bench", &["spin_lock\n", "trap\n", "free_frames\n"]);
+    let measured = answer(&outcome, "bench trap*").split_ascii_whitespace();
+    let count: Vec<f64> = measured.filter_map(|word| word.parse().ok()).collect();
+    let [mean, least, greatest] = count[..] else { panic!("{}", outcome.output) };
+    assert!(0.0 < least && least <= mean && mean <= greatest, "{}", outcome.output);
 }
 
 #[test]
@@ -242,7 +262,11 @@ fn a_self_test_that_failed_here_makes_the_run_fail() {
     let outcome = typed(9, b"test boot::every_hart_of_the_tree_is_up\rpower off\r");
     assert_eq!(outcome.exit, Exit::Code(1), "{}", outcome.output);
     let end = outcome.output.trim_end();
-    assert!(end.ends_with("verdict: fail: 1 self-tests in the monitor"), "{}", outcome.output);
+    assert!(
+        end.ends_with("verdict: fail: 1 self-tests or benchmarks in the monitor"),
+        "{}",
+        outcome.output
+    );
 }
 
 #[test]

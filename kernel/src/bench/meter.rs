@@ -43,7 +43,7 @@ impl fmt::Display for Uncounted {
             Uncounted::Inexact { least, greatest } => write!(
                 f,
                 "rdinstret counts something else than instructions, from {least} to {greatest} of it for the same ones; \
-                 QEMU needs -icount shift=0"
+                 QEMU needs -icount shift=0 (cargo run -- run --icount)"
             ),
         }
     }

@@ -29,7 +29,7 @@ use crate::console::println;
 use crate::exit::{self, Failure};
 use crate::{frame, heap, image, interrupts, stack};
 
-pub use meter::{Meter, instructions};
+pub use meter::{Meter, Uncounted, instructions};
 
 /// How measuring ends: well, or with what was missing.
 pub type Outcome = Result<(), &'static str>;
@@ -95,15 +95,33 @@ fn benchmarks() -> impl Iterator<Item = &'static Benchmark> {
     image::gathered!(Benchmark, __benchmarks_start, __benchmarks_end).iter()
 }
 
+/// The names of all benchmarks.
+#[cfg(feature = "monitor")]
+pub fn names() -> impl Iterator<Item = &'static str> {
+    benchmarks().map(|benchmark| benchmark.name)
+}
+
 /// Measures what was chosen, a line each, and ends the run.
 pub fn run(only: Only<'_>) -> ! {
-    entry::first_job_begins();
-    let meter = Meter::calibrate().unwrap_or_else(|uncounted| {
-        exit::fail(Failure::Refused, format_args!("nothing can be measured: {uncounted}"))
-    });
-    let mut failures = unknown_names(only);
+    let unknown = unknown_names(only);
     // As threads run: rows that mask interrupts pay for restoring them.
     interrupts::enable();
+    let failures = measure(only).unwrap_or_else(|uncounted| {
+        exit::fail(Failure::Refused, format_args!("nothing can be measured: {uncounted}"))
+    });
+    if unknown + failures > 0 {
+        exit::fail(Failure::Test, format_args!("{} of the measurements failed", unknown + failures))
+    }
+    exit::pass(format_args!(""))
+}
+
+/// Measures what was chosen, a line each, with interrupts on, and gives how many measurements failed. Sleeps.
+///
+/// # Errors
+/// If instructions cannot be counted here.
+pub fn measure(only: Only<'_>) -> Result<usize, Uncounted> {
+    let meter = Meter::calibrate()?;
+    let mut failures = 0;
     let before = frames_in_use();
     for benchmark in benchmarks().filter(|benchmark| only.admits(benchmark.name)) {
         if let Measure::Row(measure) = benchmark.measure {
@@ -120,10 +138,7 @@ pub fn run(only: Only<'_>) -> ! {
             println!("gauge {} {}", benchmark.name, read());
         }
     }
-    if failures > 0 {
-        exit::fail(Failure::Test, format_args!("{failures} of the measurements failed"))
-    }
-    exit::pass(format_args!(""))
+    Ok(failures)
 }
 
 /// Names those that were asked for and are none, and counts them.

@@ -10,7 +10,8 @@ use machine::Interrupt;
 use super::screen::Screen;
 use super::{Command, Stopped};
 use crate::interrupts::{self, Stretch};
-use crate::sync::checker::{self, Longest, Waiting};
+use crate::sync::checker::{self, HeldMutex, Longest, Waiting};
+use crate::thread::{self, ThreadRef};
 use crate::timer::{self, Instant};
 use crate::{hart, irq, platform, trace, uart};
 
@@ -24,7 +25,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "locks",
         arguments: "",
-        help: "spin locks: holders, waiters, the longest holds",
+        help: "holders, waiters, the longest holds",
         run: locks,
     },
     Command {
@@ -106,6 +107,7 @@ fn locks<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), St
     for Waiting { name, cpu, site } in checker::waiting() {
         writeln!(screen, "'{name}' is waited for by CPU {cpu} at {}:{}", site.file(), site.line())?;
     }
+    mutexes(screen)?;
     writeln!(screen, "longest held, in us:")?;
     for Longest { name, ticks, site } in checker::longest() {
         let tenths = timer::microseconds(ticks * 10);
@@ -113,6 +115,21 @@ fn locks<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), St
         writeln!(screen, "{whole:>7}.{tenth} {name:<18} {}:{}", site.file(), site.line())?;
     }
     Ok(())
+}
+
+fn mutexes(screen: &mut Screen) -> core::fmt::Result {
+    let (mut last, mut count) = (0, 0);
+    let of_thread = |thread: ThreadRef| (thread.id(), thread.name(), thread.mutexes.all());
+    while let Some((id, thread, mutexes)) = thread::next_after(last, of_thread) {
+        last = id;
+        for HeldMutex { name, is_held, site } in mutexes {
+            count += usize::from(is_held);
+            let what = if is_held { "held" } else { "waited for" };
+            let (file, line) = (site.file(), site.line());
+            writeln!(screen, "'{name}' {what} by thread {id} ({thread}) at {file}:{line}")?;
+        }
+    }
+    writeln!(screen, "{count} mutexes are held")
 }
 
 fn timers<'a>(mut arguments: Arguments<'a>, screen: &mut Screen) -> Result<(), Stopped<'a>> {

@@ -3,13 +3,14 @@
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 use core::panic::Location;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::{Cut, Outcome, ensure, ensure_eq, self_test, spawned};
 use crate::hart::CpuNumber;
-use crate::sync::SpinLock;
 use crate::sync::checker;
 use crate::sync::order::{Act, Class, Holding, Lock, Order, ROOM, Violation};
+use crate::sync::{Mutex, SpinLock};
+use crate::thread::ThreadRef;
 use crate::timer::Instant;
 use crate::{interrupts, sched, thread};
 
@@ -209,10 +210,7 @@ fn a_lock_too_many_is_an_error() -> Outcome {
     let last = lock("many", ROOM);
     let violation = broken(holding.add(last, 0))?;
     let line = line(last);
-    says(
-        &violation,
-        format_args!("'many' at :{line} is one too many: a hart can hold {ROOM} spin locks"),
-    )
+    says(&violation, format_args!("'many' at :{line} is one too many: {ROOM} can be held at once"))
 }
 
 self_test!(claim 63, interrupts_that_are_on_while_a_lock_is_held_are_noticed);
@@ -359,5 +357,41 @@ fn who_waits_for_a_lock_is_known_with_its_line() -> Outcome {
     waiter.join();
     ensure_eq!(found, Some((CpuNumber(1), line)));
     ensure!(waiting().is_none(), "it waits still");
+    Ok(())
+}
+
+self_test!(claim 98, a_mutex_is_listed_for_who_holds_it_and_who_waits);
+fn a_mutex_is_listed_for_who_holds_it_and_who_waits() -> Outcome {
+    static LISTED: Mutex<()> = Mutex::new("listed mutex", ());
+    static LINE: AtomicU32 = AtomicU32::new(0);
+    let of = |thread: ThreadRef| {
+        let found = thread.mutexes.all().into_iter().find(|mutex| mutex.name == "listed mutex");
+        found.map(|mutex| (mutex.is_held, mutex.site.line()))
+    };
+    let here = thread::current();
+    ensure_eq!(of(here), None);
+    let (guard, line) = (LISTED.lock(), line!());
+    ensure_eq!(of(here), Some((true, line)));
+    let waiter = spawned(thread::spawn("waits", move || {
+        LINE.store(line!() + 1, Ordering::Relaxed);
+        let guard = LISTED.lock();
+        let held = of(thread::current());
+        drop(guard);
+        (held, of(thread::current()))
+    }))?;
+    while LISTED.waiters() == 0 {
+        sched::yield_now();
+    }
+    let waited = of(waiter.thread());
+    drop(guard);
+    let left = of(here);
+    let (held, given_up) = waiter.join();
+    let line = LINE.load(Ordering::Relaxed);
+    ensure_eq!(waited, Some((false, line)));
+    ensure_eq!(left, None);
+    ensure_eq!(held, Some((true, line)));
+    ensure_eq!(given_up, None);
+    let longest = checker::longest().find(|hold| hold.name == "listed mutex");
+    ensure!(longest.is_some(), "for how long it was held is not known");
     Ok(())
 }

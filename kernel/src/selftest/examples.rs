@@ -16,7 +16,7 @@ fn a_buffer_that_loses_a_wakeup() -> Outcome {
 }
 
 /// A bounded buffer.
-static VALUES: Mutex<ArrayVec<u32, 4>> = Mutex::new(ArrayVec::new_const());
+static VALUES: Mutex<ArrayVec<u32, 4>> = Mutex::new("values", ArrayVec::new_const());
 static FILLED: Condition = Condition::new();
 static EMPTIED: Condition = Condition::new();
 

@@ -25,7 +25,7 @@ self_test!(claim 76, quick, a_mutex_lets_one_thread_in_at_a_time);
 fn a_mutex_lets_one_thread_in_at_a_time() -> Outcome {
     const TURNS: usize = 300;
     const THREADS: usize = 8;
-    static PAIR: Mutex<(usize, usize)> = Mutex::new((0, 0));
+    static PAIR: Mutex<(usize, usize)> = Mutex::new("pair", (0, 0));
     fn count(_: usize) {
         for turn in 0..TURNS {
             let mut pair = PAIR.lock();
@@ -68,7 +68,7 @@ fn a_tally_under_a_lock_is_exact_and_without_one_is_not_promised() -> Outcome {
 
 self_test!(claim 76, a_mutex_goes_to_who_has_waited_longest);
 fn a_mutex_goes_to_who_has_waited_longest() -> Outcome {
-    static TAKEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static TAKEN: Mutex<Vec<usize>> = Mutex::new("taken", Vec::new());
     let mut held = TAKEN.lock();
     held.clear();
     ensure!(held.try_reserve(4).is_ok());
@@ -91,7 +91,7 @@ fn a_mutex_goes_to_who_has_waited_longest() -> Outcome {
 
 self_test!(claim 76, a_held_mutex_is_not_taken_by_trying);
 fn a_held_mutex_is_not_taken_by_trying() -> Outcome {
-    let mutex = Mutex::new(1);
+    let mutex = Mutex::new("tried", 1);
     let held = mutex.lock();
     ensure!(mutex.try_lock().is_none());
     drop(held);
@@ -103,7 +103,7 @@ fn a_held_mutex_is_not_taken_by_trying() -> Outcome {
 self_test!(claim 77, a_condition_loses_no_wakeup);
 fn a_condition_loses_no_wakeup() -> Outcome {
     const ROUNDS: usize = 400;
-    static BALL: Mutex<usize> = Mutex::new(0);
+    static BALL: Mutex<usize> = Mutex::new("ball", 0);
     static PASSED: Condition = Condition::new();
     /// Two players: the ball is at the one whose number is its parity.
     fn play(player: usize) {
@@ -124,7 +124,7 @@ fn a_condition_loses_no_wakeup() -> Outcome {
 self_test!(claim 77, all_that_wait_are_woken_at_once);
 fn all_that_wait_are_woken_at_once() -> Outcome {
     const THREADS: usize = 10;
-    static OPEN: Mutex<bool> = Mutex::new(false);
+    static OPEN: Mutex<bool> = Mutex::new("open", false);
     static OPENED: Condition = Condition::new();
     static THROUGH: AtomicUsize = AtomicUsize::new(0);
     *OPEN.lock() = false;
@@ -150,7 +150,7 @@ fn all_that_wait_are_woken_at_once() -> Outcome {
 
 self_test!(claim 77, a_wakeup_for_nobody_is_forgotten);
 fn a_wakeup_for_nobody_is_forgotten() -> Outcome {
-    static READY: Mutex<bool> = Mutex::new(false);
+    static READY: Mutex<bool> = Mutex::new("ready", false);
     static CHANGED: Condition = Condition::new();
     *READY.lock() = false;
     CHANGED.wake_one();
@@ -238,7 +238,7 @@ self_test!(claim 57, harts 2, a_crowd_on_every_hart_comes_to_an_end);
 fn a_crowd_on_every_hart_comes_to_an_end() -> Outcome {
     const THREADS: usize = 24;
     const STEPS: usize = 200;
-    static TALLY: Mutex<usize> = Mutex::new(0);
+    static TALLY: Mutex<usize> = Mutex::new("tally", 0);
     static CHANGED: Condition = Condition::new();
     static CHANNEL: Channel<usize, 5> = Channel::new();
     static SENDERS_DONE: AtomicUsize = AtomicUsize::new(0);

@@ -6,7 +6,9 @@
 //! * [`about_to_switch`], [`thread_exits`]: the scheduler's, before the switch. The lock of the run queue is the only one
 //!   held then. It stays in the hart's list, and the thread that comes releases it from there.
 //! * [`enter_interrupt`], [`leave_interrupt`]: the trap handler's. The scheduler preempts behind the latter.
-//! * [`held`]: the crash report's, and with [`waiting`] and [`longest`] the monitor's.
+//! * [`mutex_wanted`], [`mutex_taken`], [`mutex_released`]: the mutex's own, with interrupts on. What a thread has of mutexes is kept with
+//!   the thread, and no rule is about them.
+//! * [`held`]: the crash report's, and with [`waiting`], [`Mutexes`] and [`longest`] the monitor's.
 //!
 //! It takes no lock and allocates nothing. A hart that reports a crash is checked no more.
 
@@ -14,12 +16,13 @@ use core::fmt::Write;
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use arrayvec::ArrayVec;
 use riscv::register::time;
 
-use super::order::{Act, Class, Holding, Holds, Lock, Order, Violation};
+use super::order::{Act, Class, Holding, Holds, Lock, Order, ROOM, Violation};
 use crate::console::Unlocked;
 use crate::hart::{self, CpuNumber, MAX_CPUS};
-use crate::interrupts;
+use crate::{interrupts, thread};
 
 /// Whether locks are checked in this build.
 pub const CHECKS: bool = true;
@@ -174,6 +177,59 @@ pub fn held() -> impl Iterator<Item = Held> {
     })
 }
 
+/// The mutexes that a thread holds, and the one that it waits for. Changed by that thread alone; anyone may look.
+pub struct Mutexes(Holding);
+
+impl Mutexes {
+    /// None.
+    pub const fn new() -> Mutexes {
+        Mutexes(Holding::new())
+    }
+
+    /// Those that the thread holds, the first taken first, and then the one that it waits for.
+    pub fn all(&self) -> ArrayVec<HeldMutex, { ROOM + 1 }> {
+        let held = self.0.locks(&ORDER).map(|lock| (lock, true));
+        let wanted = self.0.wanted(&ORDER).map(|lock| (lock, false));
+        let known = |(lock, is_held): (Lock, bool)| {
+            Some(HeldMutex { name: lock.name, is_held, site: lock.site? })
+        };
+        held.chain(wanted).filter_map(known).collect()
+    }
+}
+
+/// A mutex that a thread holds or waits for.
+pub struct HeldMutex {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether the thread has it.
+    pub is_held: bool,
+    /// Where it was taken or is waited for.
+    pub site: &'static Location<'static>,
+}
+
+/// This thread is about to wait for a mutex, if it is not free.
+#[track_caller]
+pub fn mutex_wanted(tag: &Tag, address: usize) {
+    thread::current().mutexes.0.want(tag.lock(address));
+}
+
+/// This thread has taken a mutex.
+#[track_caller]
+pub fn mutex_taken(tag: &Tag, address: usize) {
+    let taken = tag.lock(address);
+    if let Err(violation) = thread::current().mutexes.0.add(taken, time::read64()) {
+        panic!("{violation}");
+    }
+}
+
+/// This thread is about to give up a mutex.
+pub fn mutex_released(tag: &Tag, address: usize) {
+    match thread::current().mutexes.0.remove(&ORDER, address, tag.name, false) {
+        Ok((lock, since)) => HOLDS.note(lock, time::read64().saturating_sub(since)),
+        Err(violation) => panic!("{violation}"),
+    }
+}
+
 /// A hart that waits for a lock.
 pub struct Waiting {
     /// The lock's name.
@@ -192,7 +248,7 @@ pub fn waiting() -> impl Iterator<Item = Waiting> {
     })
 }
 
-/// The longest that a lock was held.
+/// The longest that a spin lock or a mutex was held.
 pub struct Longest {
     /// The name of it and its like.
     pub name: &'static str,

@@ -21,6 +21,7 @@ impl Condition {
 
     /// Gives up the mutex, waits to be woken, and takes the mutex again. What was waited for may be gone by then: look in a loop, or
     /// use [`wait_while`](Self::wait_while). Sleeps.
+    #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
         let mut waiters = self.waiters.lock();
@@ -32,6 +33,7 @@ impl Condition {
     }
 
     /// Waits for as long as `condition` holds. Sleeps.
+    #[track_caller]
     pub fn wait_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,

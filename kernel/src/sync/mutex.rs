@@ -1,17 +1,22 @@
 //! A mutex: who does not get it sleeps.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
 use scheduler::Queue;
 
 use super::SpinLock;
+use super::checker::{self, Tag};
 use crate::sched;
 use crate::thread::ThreadRef;
 
 /// Data that one thread at a time may touch, for as long as it likes. May sleep; not for interrupt handlers, and not to be taken
 /// with a spin lock held.
+///
+/// The guard stays with the thread that took it: checked builds list what each thread holds.
 pub struct Mutex<T> {
+    tag: Tag,
     state: SpinLock<State>,
     data: UnsafeCell<T>,
 }
@@ -28,17 +33,25 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 #[must_use]
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
+    /// Not for another thread.
+    _thread: PhantomData<*const ()>,
 }
 
 impl<T> Mutex<T> {
-    /// A free mutex around `data`.
-    pub const fn new(data: T) -> Self {
+    /// A free mutex around `data`. Checked builds keep the name.
+    pub const fn new(name: &'static str, data: T) -> Self {
         let state = State { is_held: false, waiters: Queue::new() };
-        Mutex { state: SpinLock::new("mutex", state), data: UnsafeCell::new(data) }
+        Mutex {
+            tag: Tag::new(name),
+            state: SpinLock::new("mutex", state),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// Waits until the mutex is free and takes it. First come, first served. Sleeps.
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        checker::mutex_wanted(&self.tag, self.state.address());
         let mut state = self.state.lock();
         if state.is_held {
             let current = state.masked().hart().current();
@@ -47,14 +60,23 @@ impl<T> Mutex<T> {
             sched::block(state);
         } else {
             state.is_held = true;
+            drop(state);
         }
-        MutexGuard { mutex: self }
+        self.taken()
     }
 
     /// Takes the mutex if nobody has it.
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let was_held = core::mem::replace(&mut self.state.lock().is_held, true);
-        (!was_held).then_some(MutexGuard { mutex: self })
+        if was_held { None } else { Some(self.taken()) }
+    }
+
+    /// The guard, for who has just taken it.
+    #[track_caller]
+    fn taken(&self) -> MutexGuard<'_, T> {
+        checker::mutex_taken(&self.tag, self.state.address());
+        MutexGuard { mutex: self, _thread: PhantomData }
     }
 
     /// How many threads wait for it.
@@ -88,6 +110,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
+        checker::mutex_released(&self.mutex.tag, self.mutex.state.address());
         let mut state = self.mutex.state.lock();
         match state.waiters.pop() {
             Some(next) => sched::wake_masked(next, state.masked()),

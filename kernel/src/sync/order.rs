@@ -17,7 +17,7 @@ pub type Site = Option<&'static Location<'static>>;
 const CLASSES: usize = 64;
 /// Pairs of classes whose places are remembered.
 const PAIRS: usize = 256;
-/// Spin locks that a hart may hold at once.
+/// Spin locks that a hart may hold at once, and mutexes that a thread may.
 pub const ROOM: usize = 8;
 /// Pairs of a cycle that are named.
 const NAMED: usize = 4;
@@ -91,7 +91,7 @@ pub enum Violation {
     Relock { held: Lock, taken: Lock },
     /// Of two locks of a class, the one with the higher address was taken first.
     Descending { held: Lock, taken: Lock },
-    /// A hart holds more locks than there is room to remember.
+    /// More locks are held than there is room to remember.
     TooMany { taken: Lock },
     /// A lock is released that this hart does not hold.
     NotHeld { name: &'static str },
@@ -230,7 +230,8 @@ impl Order {
     }
 }
 
-/// The spin locks that a hart holds. Changed by that hart alone, with interrupts masked; anyone may look.
+/// The spin locks that a hart holds, or the mutexes that a thread does. Changed by that hart alone, with interrupts masked, or by that
+/// thread; anyone may look.
 ///
 /// A lock that is handed over stays in the list: it belongs to the hart, whichever thread took it and whichever gives it back.
 pub struct Holding {
@@ -495,7 +496,7 @@ impl fmt::Display for Violation {
             ),
             Violation::TooMany { taken } => {
                 let (name, site) = (taken.name, At(taken.site));
-                write!(f, "'{name}' at {site} is one too many: a hart can hold {ROOM} spin locks")
+                write!(f, "'{name}' at {site} is one too many: {ROOM} can be held at once")
             }
             Violation::NotHeld { name } => {
                 write!(f, "'{name}' is released by a hart that does not hold it")

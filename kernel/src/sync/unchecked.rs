@@ -42,6 +42,34 @@ nothing! {
     thread_exits(handed_over: usize);
     enter_interrupt();
     leave_interrupt();
+    mutex_wanted(tag: &Tag, address: usize);
+    mutex_taken(tag: &Tag, address: usize);
+    mutex_released(tag: &Tag, address: usize);
+}
+
+/// The mutexes of a thread: not known here.
+pub struct Mutexes;
+
+impl Mutexes {
+    /// None.
+    pub const fn new() -> Mutexes {
+        Mutexes
+    }
+
+    /// None.
+    pub fn all(&self) -> impl Iterator<Item = HeldMutex> + use<> {
+        core::iter::empty()
+    }
+}
+
+/// A mutex that a thread holds or waits for.
+pub struct HeldMutex {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether the thread has it.
+    pub is_held: bool,
+    /// Where it was taken or is waited for.
+    pub site: &'static core::panic::Location<'static>,
 }
 
 /// The locks that are held: of the console's alone it can be told.
