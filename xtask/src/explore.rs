@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -111,32 +111,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let all = arguments.seeds.0.end - arguments.seeds.0.start;
     let mut progress = Progress::new(all, "seeds");
     let mut tally = Tally::default();
-    let mut error = None;
     let started = std::time::Instant::now();
     pool::as_completed(
         jobs,
         &rows,
         |_, (test, seeds)| explorer.explore(test, seeds, arguments.places, &directory),
-        |index, row| match row {
-            Ok(row) => {
-                tally.add(row);
-                let (_, seeds) = &rows[index];
-                for _ in seeds.clone() {
-                    progress.advance(&format!("{} failures", tally.failures.len()));
-                }
-                ControlFlow::Continue(())
-            }
-            Err(failure) => {
-                error = Some(failure);
-                ControlFlow::Break(())
+        |index, row| {
+            tally.add(row);
+            let (_, seeds) = &rows[index];
+            for _ in seeds.clone() {
+                progress.advance(&format!("{} failures", tally.failures.len()));
             }
         },
-    );
+    )?;
     let seconds = started.elapsed().as_secs_f64();
     drop(progress);
-    if let Some(error) = error {
-        return Err(error);
-    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&tally.summary())?);
     } else {

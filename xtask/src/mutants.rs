@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -93,30 +92,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut progress = Progress::new(mutants.len() as u64, "mutants").without_plain_lines();
     let mut findings = Vec::new();
-    let mut failure = None;
     pool::in_order(
         jobs,
         &mutants,
         |_, mutant| laboratory.examine(mutant),
-        |_, finding| match finding {
-            Ok(finding) => {
-                if !arguments.json {
-                    progress.suspend(|| println!("{finding}"));
-                }
-                findings.push(finding);
-                progress.advance("");
-                ControlFlow::Continue(())
+        |_, finding| {
+            if !arguments.json {
+                progress.suspend(|| println!("{finding}"));
             }
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
+            findings.push(finding);
+            progress.advance("");
         },
-    );
+    )?;
     drop(progress);
-    if let Some(error) = failure {
-        return Err(error);
-    }
     let killed = findings.iter().filter(|finding| finding.killed()).count();
     let table = Table { mutants: findings.iter().map(Row::from).collect() };
     if arguments.save {

@@ -1,7 +1,6 @@
 //! Work done by several threads at once, its results in the order of the items.
 
 use std::num::NonZero;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -12,14 +11,16 @@ pub fn default_jobs() -> NonZero<usize> {
 
 /// Calls `work` on every item, `jobs` at once, and `done` on this thread with each result as it comes.
 ///
-/// `work` also gets the number of the thread that it runs on, below `jobs`. Once `done` breaks, no more items are begun;
-/// what is under way ends, and is not given to `done`.
-pub fn as_completed<T: Sync, R: Send>(
+/// `work` also gets the number of the thread that it runs on, below `jobs`.
+///
+/// # Errors
+/// The first of `work`'s. No more items are begun then; what is under way ends, and is not given to `done`.
+pub fn as_completed<T: Sync, R: Send, E: Send>(
     jobs: NonZero<usize>,
     items: &[T],
-    work: impl Fn(usize, &T) -> R + Sync,
-    mut done: impl FnMut(usize, R) -> ControlFlow<()>,
-) {
+    work: impl Fn(usize, &T) -> Result<R, E> + Sync,
+    mut done: impl FnMut(usize, R),
+) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     // Without room in it: a worker begins its next item only when its last result was taken, or learns that nobody
     // takes it any more.
@@ -39,31 +40,32 @@ pub fn as_completed<T: Sync, R: Send>(
         }
         drop(sender);
         for (index, result) in receiver {
-            if done(index, result).is_break() {
-                break;
-            }
+            done(index, result?);
         }
-    });
+        Ok(())
+    })
 }
 
 /// Like [`as_completed`], but gives the results to `done` in the order of the items, each as soon as those before it
 /// have been given.
-pub fn in_order<T: Sync, R: Send>(
+///
+/// # Errors
+/// The first of `work`'s, in time.
+pub fn in_order<T: Sync, R: Send, E: Send>(
     jobs: NonZero<usize>,
     items: &[T],
-    work: impl Fn(usize, &T) -> R + Sync,
-    mut done: impl FnMut(usize, R) -> ControlFlow<()>,
-) {
+    work: impl Fn(usize, &T) -> Result<R, E> + Sync,
+    mut done: impl FnMut(usize, R),
+) -> Result<(), E> {
     let mut waiting = std::collections::BTreeMap::new();
     let mut next = 0;
     as_completed(jobs, items, work, |index, result| {
         waiting.insert(index, result);
         while let Some(result) = waiting.remove(&next) {
-            done(next, result)?;
+            done(next, result);
             next += 1;
         }
-        ControlFlow::Continue(())
-    });
+    })
 }
 
 #[cfg(test)]
@@ -74,19 +76,14 @@ mod tests {
 
     const TWO: NonZero<usize> = NonZero::new(2).unwrap();
 
+    type Never = std::convert::Infallible;
+
     #[test]
     fn every_item_is_done_once_and_in_order() {
         let items: Vec<u32> = (0..100).collect();
         let mut results = Vec::new();
-        in_order(
-            TWO,
-            &items,
-            |_, item| item * 2,
-            |index, result| {
-                results.push((index, result));
-                ControlFlow::Continue(())
-            },
-        );
+        let work = |_, item: &u32| Ok::<_, Never>(item * 2);
+        in_order(TWO, &items, work, |index, result| results.push((index, result))).unwrap();
         let expected: Vec<_> = (0..100).map(|item| (item, item as u32 * 2)).collect();
         assert_eq!(results, expected);
     }
@@ -108,42 +105,34 @@ mod tests {
                 if item == 1 {
                     barrier.wait();
                 }
-                item
+                Ok::<_, Never>(item)
             },
-            |_, item| {
-                shown.push(item);
-                ControlFlow::Continue(())
-            },
-        );
+            |_, item| shown.push(item),
+        )
+        .unwrap();
         assert_eq!(*finished.lock().unwrap(), [1, 0]);
         assert_eq!(shown, [0, 1]);
     }
 
     #[test]
-    fn after_a_break_each_worker_ends_what_it_is_at() {
+    fn after_an_error_each_worker_ends_what_it_is_at() {
         let items: Vec<u32> = (0..1000).collect();
         let begun = AtomicUsize::new(0);
-        let mut shown = 0;
-        as_completed(
-            TWO,
-            &items,
-            |_, _| begun.fetch_add(1, Ordering::Relaxed),
-            |_, _| {
-                shown += 1;
-                ControlFlow::Break(())
-            },
-        );
-        assert_eq!(shown, 1);
-        assert!(begun.into_inner() <= 4, "two each at the most");
+        let work = |_, item: &u32| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if *item == 0 { Err("the first") } else { Ok(()) }
+        };
+        assert_eq!(as_completed(TWO, &items, work, |_, ()| ()), Err("the first"));
+        // The other worker may have got on while the first one's result was on its way.
+        assert!(begun.into_inner() < items.len());
     }
 
     #[test]
     fn a_worker_has_a_number_below_the_number_of_jobs() {
-        as_completed(
-            TWO,
-            &[(); 50],
-            |worker, ()| assert!(worker < 2),
-            |_, ()| ControlFlow::Continue(()),
-        );
+        let work = |worker, (): &()| {
+            assert!(worker < 2);
+            Ok::<_, Never>(())
+        };
+        as_completed(TWO, &[(); 50], work, |_, ()| ()).unwrap();
     }
 }

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,7 +82,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let boots: Vec<u32> = (1..=arguments.boots.get()).collect();
     let mut progress = Progress::new(boots.len() as u64, "boots");
     let mut tally = Tally::default();
-    let mut failure = None;
     {
         let _load = Load::start(arguments.load);
         pool::as_completed(
@@ -98,23 +96,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 };
                 Ok((run, log))
             },
-            |index, result| match result {
-                Ok((run, log)) => {
-                    tally.add(boots[index], &run, log);
-                    progress.advance(&tally.counts());
-                    ControlFlow::Continue(())
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    ControlFlow::Break(())
-                }
+            |index, (run, log)| {
+                tally.add(boots[index], &run, log);
+                progress.advance(&tally.counts());
             },
-        );
+        )?;
     }
     drop(progress);
-    if let Some(error) = failure {
-        return Err(error);
-    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&tally.summary())?);
     } else {

@@ -1,7 +1,6 @@
 //! `test`: the kernel's self-tests and crashes by name, in the lanes asked for.
 
 use std::num::NonZero;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,7 +91,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let jobs = arguments.jobs.unwrap_or_else(pool::default_jobs);
     let mut progress = Progress::new(selected.len() as u64, "tests").without_plain_lines();
     let mut summary = Summary::default();
-    let mut failure = None;
     pool::in_order(
         jobs,
         &selected,
@@ -101,25 +99,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let log = run.save(&log_directory())?;
             Ok((run, log))
         },
-        |_, result| match result {
-            Ok((run, log)) => {
-                if !arguments.json {
-                    progress.suspend(|| print(&run, &log));
-                }
-                summary.add(&run, &log);
-                progress.advance(&summary.counts());
-                ControlFlow::Continue(())
+        |_, (run, log)| {
+            if !arguments.json {
+                progress.suspend(|| print(&run, &log));
             }
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
+            summary.add(&run, &log);
+            progress.advance(&summary.counts());
         },
-    );
+    )?;
     drop(progress);
-    if let Some(error) = failure {
-        return Err(error);
-    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {

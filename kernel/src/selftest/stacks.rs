@@ -35,15 +35,8 @@ fn a_stack_lies_above_a_gap_of_64_kib() -> Outcome {
 self_test!(claim 37, a_stack_without_memory_is_an_error);
 fn a_stack_without_memory_is_an_error() -> Outcome {
     let _held = held::all_but_a_sample()?;
-    // Most of memory is taken first, a large piece at a time, so that few stacks are left to try.
-    const PIECE: usize = 512;
-    let mut pieces = Vec::new();
-    ensure!(pieces.try_reserve(frame::statistics().free / PIECE).is_ok());
-    while pieces.len() < pieces.capacity()
-        && let Some(first) = frame::allocate_run(PIECE, 1)
-    {
-        pieces.push(first);
-    }
+    // So few stacks are left to try.
+    let most = held::nearly_all()?;
     // Perhaps the last stack finds all of its frames and leaves none.
     let kept: ArrayVec<FrameNumber, 3> = core::iter::from_fn(frame::allocate).take(3).collect();
     let mut stacks = Vec::new();
@@ -67,9 +60,7 @@ fn a_stack_without_memory_is_an_error() -> Outcome {
         }
     }
     drop(stacks);
-    for first in pieces {
-        ensure_eq!(frame::free_run(first, PIECE), Ok(()));
-    }
+    drop(most);
     ensure_eq!(found, 0);
     ensure!(left < 8, "stack {count} failed with {left} frames left");
     ensure!(count > 10, "only {count} stacks could be allocated");

@@ -425,14 +425,7 @@ fn threads_in_waves_lose_nothing() -> Outcome {
 self_test!(claim 55, a_thread_without_memory_is_an_error_and_loses_nothing);
 fn a_thread_without_memory_is_an_error_and_loses_nothing() -> Outcome {
     let _held = held::all_but_a_sample()?;
-    const PIECE: usize = 512;
-    let mut pieces = Vec::new();
-    ensure!(pieces.try_reserve(frame::statistics().free / PIECE).is_ok());
-    while pieces.len() < pieces.capacity()
-        && let Some(first) = frame::allocate_run(PIECE, 1)
-    {
-        pieces.push(first);
-    }
+    let most = held::nearly_all()?;
     let mut threads = Vec::new();
     let mut refused = None;
     while refused.is_none() && threads.try_reserve(1).is_ok() {
@@ -443,9 +436,7 @@ fn a_thread_without_memory_is_an_error_and_loses_nothing() -> Outcome {
     }
     let count = threads.len();
     let ran: usize = threads.into_iter().map(JoinHandle::join).sum();
-    for first in pieces {
-        ensure_eq!(frame::free_run(first, PIECE), Ok(()));
-    }
+    drop(most);
     ensure_eq!(ran, count);
     ensure!(count > 10, "only {count} threads could be spawned");
     ensure!(matches!(refused, None | Some(SpawnError::NoStack | SpawnError::OutOfMemory)));

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use arrayvec::ArrayVec;
 use riscv::register::time;
 
+use super::known::{Held, HeldMutex, Longest, Waiting};
 use super::order::{Act, Class, Holding, Holds, Lock, Order, ROOM, Violation};
 use crate::console::Unlocked;
 use crate::hart::{self, CpuNumber, MAX_CPUS};
@@ -159,14 +160,6 @@ pub fn leave_interrupt() {
     }
 }
 
-/// A lock that is held.
-pub struct Held {
-    /// Its name.
-    pub name: &'static str,
-    /// Which hart holds it, and where it took it.
-    pub holder: Option<(CpuNumber, &'static Location<'static>)>,
-}
-
 /// The locks that are held, of each hart the first taken first. For crash reports: of a hart that does not stand still it may be wrong.
 pub fn held() -> impl Iterator<Item = Held> {
     HOLDINGS.iter().enumerate().flat_map(|(cpu, holding)| {
@@ -197,16 +190,6 @@ impl Mutexes {
     }
 }
 
-/// A mutex that a thread holds or waits for.
-pub struct HeldMutex {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether the thread has it.
-    pub is_held: bool,
-    /// Where it was taken or is waited for.
-    pub site: &'static Location<'static>,
-}
-
 /// This thread is about to wait for a mutex, if it is not free.
 #[track_caller]
 pub fn mutex_wanted(tag: &Tag, address: usize) {
@@ -230,32 +213,12 @@ pub fn mutex_released(tag: &Tag, address: usize) {
     }
 }
 
-/// A hart that waits for a lock.
-pub struct Waiting {
-    /// The lock's name.
-    pub name: &'static str,
-    /// Who waits.
-    pub cpu: CpuNumber,
-    /// Where.
-    pub site: &'static Location<'static>,
-}
-
 /// The harts that wait for locks, of this moment.
 pub fn waiting() -> impl Iterator<Item = Waiting> {
     HOLDINGS.iter().enumerate().filter_map(|(cpu, holding)| {
         let wanted = holding.wanted(&ORDER)?;
         Some(Waiting { name: wanted.name, cpu: CpuNumber(cpu), site: wanted.site? })
     })
-}
-
-/// The longest that a spin lock or a mutex was held.
-pub struct Longest {
-    /// The name of it and its like.
-    pub name: &'static str,
-    /// For how long, in ticks of the timebase.
-    pub ticks: u64,
-    /// Where it was taken.
-    pub site: &'static Location<'static>,
 }
 
 /// For each name of locks, the longest that one was held; not those that were held for less than a tick of the timebase.

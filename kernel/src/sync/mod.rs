@@ -2,6 +2,7 @@
 //!
 //! * [`SpinLock`]: for what handlers share with threads, and for what lasts a few instructions.
 //! * [`Mutex`], [`Condition`], [`Channel`]: for threads; who waits sleeps. Never with a spin lock held.
+//! * [`known`]: what can be told of locks, for people.
 //! * [`checker`]: what checked builds know of the spin locks that are held, and in which order they were ever taken. Release builds
 //!   have the same calls, and they do nothing.
 
@@ -9,6 +10,7 @@ mod channel;
 #[cfg(feature = "checked")]
 pub mod checker;
 mod condition;
+pub mod known;
 mod mutex;
 #[cfg(feature = "checked")]
 pub mod order;

@@ -1,22 +1,14 @@
 //! The lock checker's calls where there is no lock checker: nothing is kept, nothing is done.
 
+use super::known::{Held, HeldMutex, Longest, Waiting};
 use super::spin::SpinLock;
 use crate::console;
-use crate::hart::CpuNumber;
 
 /// Whether locks are checked in this build.
 pub const CHECKS: bool = false;
 
 /// What the checker keeps in a lock.
 pub struct Tag;
-
-/// A lock that is held, as far as this build can tell.
-pub struct Held {
-    /// Its name.
-    pub name: &'static str,
-    /// Which hart holds it, and where it took it.
-    pub holder: Option<(CpuNumber, &'static core::panic::Location<'static>)>,
-}
 
 impl Tag {
     /// Of a lock with this name.
@@ -62,45 +54,15 @@ impl Mutexes {
     }
 }
 
-/// A mutex that a thread holds or waits for.
-pub struct HeldMutex {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether the thread has it.
-    pub is_held: bool,
-    /// Where it was taken or is waited for.
-    pub site: &'static core::panic::Location<'static>,
-}
-
 /// The locks that are held: of the console's alone it can be told.
 pub fn held() -> impl Iterator<Item = Held> {
     let is_locked = SpinLock::is_locked(&console::LINE);
     is_locked.then_some(Held { name: "console", holder: None }).into_iter()
 }
 
-/// A hart that waits for a lock.
-pub struct Waiting {
-    /// The lock's name.
-    pub name: &'static str,
-    /// Who waits.
-    pub cpu: CpuNumber,
-    /// Where.
-    pub site: &'static core::panic::Location<'static>,
-}
-
 /// The harts that wait for locks: not known here.
 pub fn waiting() -> impl Iterator<Item = Waiting> {
     core::iter::empty()
-}
-
-/// The longest that a lock was held.
-pub struct Longest {
-    /// The name of it and its like.
-    pub name: &'static str,
-    /// For how long, in ticks of the timebase.
-    pub ticks: u64,
-    /// Where it was taken.
-    pub site: &'static core::panic::Location<'static>,
 }
 
 /// How long locks were held at the most: not known here.
