@@ -13,7 +13,7 @@ use crate::hart::{self, CpuNumber, HARTS};
 use crate::stack::{self, STACK_BYTES};
 use crate::thread::{self, JoinHandle, SpawnError};
 use crate::timer::Instant;
-use crate::{frame, interrupts, probe, sched, symbols, vm};
+use crate::{interrupts, probe, sched, symbols, vm};
 
 const HERE: CpuNumber = CpuNumber(0);
 
