@@ -31,6 +31,9 @@ pub const MAX_CPUS: usize = 8;
 
 /// How long a started hart is waited for, in seconds. It needs microseconds; a starved host may take longer.
 const ARRIVAL_SECONDS: u64 = 30;
+/// Parts of a second: no more than one counts between two looks at the clock. A host that was elsewhere meanwhile has not run the other
+/// hart either.
+const ARRIVAL_PARTS: u64 = 100;
 
 /// A hart's dense number: 0 for the boot hart, and below [`MAX_CPUS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -366,7 +369,7 @@ pub fn start_others(machine: &Machine<'_>) {
             println!("hart {id} is left out: the kernel has room for {MAX_CPUS} harts");
             continue;
         };
-        let started = start(hart, id, machine.timebase.get().saturating_mul(ARRIVAL_SECONDS));
+        let started = start(hart, id, machine.timebase.get());
         if let Err(error) = &started {
             println!("hart {id} is left out: {error}");
         }
@@ -400,8 +403,8 @@ impl fmt::Display for StartError {
     }
 }
 
-/// Starts a hart and waits for it, for `patience` ticks of the timebase at the most.
-fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartError> {
+/// Starts a hart and waits for it, for [`ARRIVAL_SECONDS`] of a timebase of `hertz` at the most.
+fn start(hart: &'static Hart, id: HartId, hertz: u64) -> Result<(), StartError> {
     let no_stack = |_| StartError::NoStack;
     let (entry, emergency) =
         (Stack::allocate().map_err(no_stack)?, Stack::allocate().map_err(no_stack)?);
@@ -412,12 +415,17 @@ fn start(hart: &'static Hart, id: HartId, patience: u64) -> Result<(), StartErro
     sbi::hart_start(id, boot::other_hart_entry(), record).map_err(StartError::Firmware)?;
     // From here on the hart may be on them, for good.
     core::mem::forget((entry, emergency));
-    let started_at = time::read64();
-    while time::read64().wrapping_sub(started_at) < patience {
+    let mut patience = hertz.saturating_mul(ARRIVAL_SECONDS);
+    let mut looked_at = time::read64();
+    while patience > 0 {
         if hart.arrival.has_arrived() {
             COUNT.fetch_max(hart.cpu().0 + 1, Ordering::Relaxed);
             return Ok(());
         }
+        let now = time::read64();
+        let passed = now.saturating_sub(looked_at).min(hertz / ARRIVAL_PARTS + 1);
+        patience = patience.saturating_sub(passed);
+        looked_at = now;
         stop::if_asked();
         core::hint::spin_loop();
     }
