@@ -119,6 +119,8 @@ enum Problem {
     NoLane { what: String },
     /// A fault whose test is not one of its claim's.
     OtherTest { mutant: String, number: u32, test: String },
+    /// A test that is to be explored with a fault, and is not there or cannot be.
+    NotExplored { mutant: String, test: String },
 }
 
 impl fmt::Display for Problem {
@@ -152,6 +154,9 @@ impl fmt::Display for Problem {
                 formatter,
                 "mutant {mutant} breaks claim {number}, but must be noticed by {test}, which is not one of its tests"
             ),
+            Self::NotExplored { mutant, test } => {
+                write!(formatter, "mutant {mutant} explores {test}, which is no self-test for that")
+            }
         }
     }
 }
@@ -205,6 +210,12 @@ impl Ledger {
                     test: mutant.killer.to_string(),
                 });
             }
+            if let Some(test) = &mutant.explored
+                && !self.can_be_explored(test)
+            {
+                let (mutant, test) = (mutant.name.clone(), test.clone());
+                problems.push(Problem::NotExplored { mutant, test });
+            }
         }
         problems
     }
@@ -254,6 +265,10 @@ impl Ledger {
 
     fn entries_of(&self, number: u32) -> impl Iterator<Item = (String, &Entry)> {
         self.entries().filter(move |(_, entry)| entry.claim == number)
+    }
+
+    fn can_be_explored(&self, name: &str) -> bool {
+        self.manifest.tests.iter().any(|test| test.name == name && !test.entry.flags.unexplored)
     }
 
     /// Whether a mutant's killer is one of the tests of a claim. The build checks whatever claim it is said to.
@@ -557,6 +572,19 @@ mod tests {
     fn a_test_that_no_lane_can_run_is_a_problem() {
         let problem = problem_after(|ledger| add_test(ledger, "test\tx\t1\t99\t-\tf:1\n"));
         assert_eq!(problem, Problem::NoLane { what: "x".to_owned() });
+    }
+
+    #[test]
+    fn what_is_explored_with_a_fault_must_be_there() {
+        let problem = problem_after(|ledger| {
+            let killer = Killer::Crash("panic".to_owned());
+            let explored = Some("gone".to_owned());
+            ledger.mutants.push(Mutant { explored, ..mutant("x", 1, killer) });
+        });
+        assert_eq!(
+            problem,
+            Problem::NotExplored { mutant: "x".to_owned(), test: "gone".to_owned() }
+        );
     }
 
     #[test]
