@@ -7,6 +7,7 @@
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,6 +17,7 @@ use riscv::register::{sie, sip, time};
 
 use crate::boot::{self, StartRecord};
 use crate::console::println;
+use crate::debugger::Fact;
 use crate::explore::Draws;
 use crate::interrupts;
 use crate::sbi::{self, HartGroup};
@@ -95,6 +97,14 @@ pub static HARTS: [Hart; MAX_CPUS] = [
     Hart::new(7),
 ];
 
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("from hart to hart", size_of::<Hart>()),
+    Fact::new("hart: id", offset_of!(Hart, id)),
+    Fact::new("hart: scheduling", offset_of!(Hart, scheduling)),
+    Fact::new("hart: timer", offset_of!(Hart, timer)),
+];
+
 /// See [`are_started`].
 static ARE_STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -126,7 +136,7 @@ pub static BOOT_STACKS: BootStacks = BootStacks(UnsafeCell::new(StackPair {
 }));
 
 /// From the beginning of the pair to the top of its first stack.
-pub const STACK_TOP_OFFSET: usize = core::mem::offset_of!(StackPair, emergency_guard);
+pub const STACK_TOP_OFFSET: usize = offset_of!(StackPair, emergency_guard);
 
 /// A stack of a hart, as reports name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
+use crate::debugger::Fact;
 use crate::probe::{self, Fault};
 
 /// What a thread that does not run keeps: the registers that a function must preserve for its caller (psABI), where it goes on, and its
@@ -15,6 +16,12 @@ pub struct Context {
     sp: usize,
     s: [usize; 12],
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("context: return address", offset_of!(Context, ra)),
+    Fact::new("context: frame pointer", offset_of!(Context, s)),
+];
 
 impl Context {
     /// Of a thread that runs.

@@ -3,6 +3,7 @@
 //! Each hart has its own comparator. It is set to the earlier of the next tick and the first sleeper's deadline: with Sstc by one CSR
 //! write, else by an SBI call. A hart that idles needs no tick.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
@@ -11,6 +12,7 @@ use riscv::register::{sie, time};
 use scheduler::Queue;
 
 use crate::console::println;
+use crate::debugger::Fact;
 use crate::hart::{self, Hart};
 use crate::sync::{SpinLock, checker};
 use crate::thread::ThreadRef;
@@ -47,6 +49,12 @@ pub struct Part {
     /// Threads that sleep, the first to be woken first. Added and taken by this hart alone.
     sleepers: SpinLock<Queue<ThreadRef>>,
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] =
+    &[Fact::new("timer: first sleeper", offset_of!(Part, sleepers) + Lock::DATA + Threads::FIRST)];
+type Threads = Queue<ThreadRef>;
+type Lock = SpinLock<Threads>;
 
 impl Part {
     /// Of a hart that has not started its time.

@@ -15,6 +15,9 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
+    /// Where the word for the first lies, in bytes: for debuggers.
+    pub const FIRST: usize = core::mem::offset_of!(Queue<T>, first);
+
     /// Nobody waits.
     pub const fn new() -> Self {
         Queue { first: 0, last: 0, threads: PhantomData }
