@@ -2,6 +2,8 @@
 #
 # The image has no types. Where fields lie is in a table in it, which the compiler filled in: kernel/src/debugger.rs.
 
+import re
+
 import gdb
 
 WORD = 8
@@ -27,8 +29,9 @@ def text(address):
 
 
 def symbol(name):
-    """The address of a static. Only with C's notation can such a name be part of an expression."""
-    return int(gdb.execute(f"with language c -- output/x (unsigned long) &'{name}'", to_string=True), 16)
+    """The address of a static. Only with C's notation can such a name be part of an expression; gdb may complain of that."""
+    said = gdb.execute(f"with language c -- output/x (unsigned long) &'{name}'", to_string=True)
+    return int(re.match("0x[0-9a-f]+", said)[0], 16)
 
 
 def named(address):
@@ -49,6 +52,7 @@ class Threads:
             for number in range(word(facts + WORD)):
                 fact = word(facts) + FACT * number
                 self.facts[text(fact)] = word(fact + SLICE)
+        self.trap_return = symbol(TRAP_RETURN)
         first = symbol("kernel::hart::HARTS")
         up = word(symbol("kernel::hart::COUNT"))
         self.harts = [first + self.facts["from hart to hart"] * cpu for cpu in range(up)]
@@ -123,13 +127,14 @@ class Threads:
             yield address, exact
             if frame == 0 or frame % WORD != 0:
                 return
-            exact = named(address).split("+")[0] == TRAP_RETURN
+            exact = address == self.trap_return
             address, frame = word(frame - WORD), word(frame - 2 * WORD)
             if address == 0:
                 return
 
     def print_backtrace(self, thread):
-        gdb.write(f"thread {self.id(thread)} ({self.name(thread)}), {self.state(thread)}\n")
+        who = f"thread {self.id(thread)} ({self.name(thread)})"
+        gdb.write(f"{who}, {self.state(thread)}, CPU {self.cpu(thread)}\n")
         if thread in self.running:
             gdb.execute(f"thread apply {self.debugged_as(thread).num} -q backtrace")
             return

@@ -258,16 +258,16 @@ fn the_kernel_s_threads_are_listed_and_each_has_a_backtrace() {
         "echo all\\n",
         "kernel backtrace all",
     ];
-    let session = Session::new(&["--smp", "2", "--append", "crash=threadstack,cpu=1"], &commands);
+    let session = Session::new(&["--smp", "2", "--append", "crash=pagefault,cpu=1"], &commands);
     let [state, cpu, _, place] = row(&session, "1", "main");
     assert_eq!([state, cpu], ["blocked", "0"], "{session}");
-    assert!(place.contains("kernel::sched::Harts"), "{place}: {session}");
+    assert!(place.contains("kernel::sched::"), "{place}: {session}");
     assert_eq!(row(&session, "2", "crash")[..2], ["running", "1"], "{session}");
     let waits = ["kernel::crash::run", "kernel::job::run", "kernel::thread::thread_main"];
     session.says_in_order("blocked", "running", &waits);
-    let overflow = ["kernel::exit::crash", "<trap> ", "kernel::crash::kinds::overflow"];
-    session.says_in_order("running", "idle", &overflow);
-    let idles = ["thread 0 (idle), running", "kernel::sched::idle"];
+    let fault = ["kernel::exit::crash", "<trap> ", "kernel::crash::kinds::pagefault"];
+    session.says_in_order("running", "idle", &fault);
+    let idles = ["thread 0 (idle), ", "CPU 0", "kernel::sched::idle"];
     session.says_in_order("idle", "all", &idles);
     let all = ["thread 0 (idle)", "thread 0 (idle)", "thread 1 (main)", "thread 2 (crash)"];
     session.says_in_order("all", "", &all);
@@ -278,7 +278,7 @@ fn a_thread_that_was_preempted_has_a_backtrace_through_the_trap() {
     let test = "test only=threads::threads_that_never_yield_preempt_each_other";
     let commands = [
         "break kernel::sched::preempt_for_another",
-        "ignore 1 4",
+        "ignore 2 4",
         "continue",
         "kernel threads",
         "echo all\\n",
@@ -287,7 +287,7 @@ fn a_thread_that_was_preempted_has_a_backtrace_through_the_trap() {
     let session = Session::new(&["--append", test], &commands);
     let ready = session.output.lines().any(|line| line.split_whitespace().nth(2) == Some("ready"));
     assert!(ready, "no thread is ready: {session}");
-    let through = [", ready", "kernel::trap::trap_handler", "<trap> kernel::selftest::threads::"];
+    let through = [", ready", "kernel::trap::handle", "<trap> ", "kernel::thread::thread_main"];
     session.says_in_order("all", "", &through);
 }
 
@@ -361,7 +361,7 @@ fn the_editor_s_configuration_stops_at_kernel_main_and_knows_the_threads() {
     }
     gdb.say("-exec-continue");
     let stopped = gdb.until(|line| line.starts_with("*stopped"));
-    assert!(stopped.contains("func=\"kernel::kernel_main\""), "{stopped}");
+    assert!(stopped.contains("func=\"kernel_main\""), "{stopped}");
     // With the source, where this machine has it.
     let source = environment::workspace().join("kernel/src/main.rs");
     assert!(stopped.contains(&format!("fullname=\"{}\"", source.display())), "{stopped}");
