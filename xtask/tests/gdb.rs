@@ -1,5 +1,6 @@
 //! The `gdb` command, used as a person would without a terminal: commands in, what gdb says out.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -265,6 +266,13 @@ fn the_kernel_s_threads_are_listed_and_each_has_a_backtrace() {
     assert_eq!(row(&session, "2", "crash")[..2], ["running", "1"], "{session}");
     let waits = ["kernel::crash::run", "kernel::job::run", "kernel::thread::thread_main"];
     session.says_in_order("blocked", "running", &waits);
+    // Nothing here calls itself: a walk that begins a frame too early sees somebody twice.
+    let said = session.after("blocked").lines().skip_while(|line| !line.starts_with('#'));
+    let frames = said.take_while(|line| line.starts_with('#'));
+    let functions: Vec<&str> =
+        frames.filter_map(|frame| frame.split_once(" in ")?.1.split(" at ").next()).collect();
+    let distinct: BTreeSet<&&str> = functions.iter().collect();
+    assert!(functions.len() > 3 && distinct.len() == functions.len(), "{session}");
     let fault = ["kernel::exit::crash", "<trap> ", "kernel::crash::kinds::pagefault"];
     session.says_in_order("running", "idle", &fault);
     let idles = ["thread 0 (idle), ", "CPU 0", "kernel::sched::idle"];
