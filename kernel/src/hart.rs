@@ -3,6 +3,9 @@
 //! A hart has two names: the id that firmware and device tree use ([`HartId`], may be sparse), and the dense
 //! [`CpuNumber`] that indexes the kernel's tables. The boot hart is CPU 0, whatever its id. `tp` holds the address of the
 //! hart's own [`Hart`] from the entry on and is never written again (invariant HART-1).
+//!
+//! Owns [`HARTS`]: everything that a hart touches often is in its own [`Hart`], reached with interrupts masked. [`start_others`] brings the
+//! others up; [`all`] and [`by_cpu`] give those that are.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -44,7 +47,7 @@ impl fmt::Display for CpuNumber {
     }
 }
 
-/// Everything that belongs to one hart. Reached from that hart only while interrupts are masked ([`Masked::hart`]), or it could
+/// Everything that belongs to one hart. Reached from that hart only while interrupts are masked ([`interrupts::Masked::hart`]), or it could
 /// be another's by the next instruction.
 #[repr(C)]
 pub struct Hart {
@@ -266,7 +269,7 @@ impl fmt::Display for Hart {
 }
 
 /// The structure of the hart this runs on. Only meaningful while interrupts are masked, so others go through
-/// [`Masked::hart`].
+/// [`interrupts::Masked::hart`].
 pub fn of_this_cpu() -> &'static Hart {
     let address: *const Hart;
     // SAFETY: reads a register. Not `nomem` and not `pure`: between two calls the thread may have moved to another hart.

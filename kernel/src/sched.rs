@@ -1,6 +1,10 @@
 //! Scheduling on this machine: what `lib/scheduler` needs of harts, locks, switches and interrupts.
 //!
 //! The decisions, and why no wakeup is lost, are in `lib/scheduler`.
+//!
+//! Each hart has a [`Part`]: its run queue under a spin lock, and what it runs. [`block`] takes the guard of the lock that protects the condition,
+//! so a lost wakeup cannot be written; [`wake`] may be called anywhere; who switches holds the run queue's lock and no other (invariants
+//! THREAD-2, LOCK-2, LOCK-3).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,6 @@
 //! Switching from one thread's registers to another's.
+//!
+//! [`Context`] is what a thread keeps meanwhile, and [`switch`] all that touches it: whose it is at which moment, invariant THREAD-2 says.
 
 use core::arch::naked_asm;
 use core::mem::offset_of;

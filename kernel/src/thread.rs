@@ -2,6 +2,9 @@
 //!
 //! A thread is known by a [`ThreadRef`], which is good until it has been joined. Dropping the handle joins too: no thread outlives its
 //! handle, and nothing has to clean up after it.
+//!
+//! Owns the list of all threads. A [`Thread`] is freed by the one who joins it, after it has left its hart for the last time (invariant THREAD-1);
+//! without memory there is a [`SpawnError`] and no thread.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

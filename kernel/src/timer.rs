@@ -2,6 +2,9 @@
 //!
 //! Each hart has its own comparator. It is set to the earlier of the next tick and the first sleeper's deadline: with Sstc by one CSR
 //! write, else by an SBI call. A hart that idles needs no tick.
+//!
+//! Each hart's [`Part`] is its own; its list of sleepers has a lock, because a thread is woken with it held. [`sleep_until`] never wakes early. The
+//! handler of a usual tick takes no lock.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

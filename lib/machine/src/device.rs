@@ -1,4 +1,7 @@
 //! Devices: which of them can be driven, where their registers are, whom they interrupt.
+//!
+//! [`Uart`], [`Plic`] and the exit device are found by the table of `compatible` strings; any other device's registers by
+//! [`Machine::registers_of`]. None of them lies in memory.
 
 use core::num::NonZero;
 

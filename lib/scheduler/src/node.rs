@@ -1,4 +1,7 @@
 //! What a thread holds for the scheduler.
+//!
+//! A [`Node`] is changed with the lock of the queue held that its thread is in, but for `on_cpu`, which says to everybody that the registers are
+//! saved.
 
 use core::mem::offset_of;
 

@@ -1,4 +1,6 @@
 //! Threads in a row, linked through themselves.
+//!
+//! A [`Queue`] owns the links of the threads in it: a thread is in one queue at a time, and queueing needs no memory.
 
 use core::marker::PhantomData;
 
