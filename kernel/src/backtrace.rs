@@ -2,6 +2,9 @@
 //!
 //! A function keeps its caller's frame pointer at fp-16 and its return address at fp-8 (psABI); the trap frame ends in the same
 //! two words. Every read is a probe, so a broken chain ends the walk instead of the report.
+//!
+//! [`above`] and [`here`] begin a [`Walk`], whose [`Step`]s say whether an address is a return or the instruction itself; [`Folded`] counts
+//! those that repeat. A walk takes no lock, allocates nothing and ends: at a zero frame pointer, at a fault, or after 4,096 steps.
 
 use core::arch::asm;
 use core::iter::Peekable;

@@ -7,6 +7,9 @@
 //! any more, and `stvec` is where it continues.
 //!
 //! Runs PC-relative: whatever physical address the image was loaded at is the one it uses.
+//!
+//! Owns the lottery's word and what each hart does before Rust: [`other_hart_entry`] with a [`StartRecord`] for the others (invariants BOOT-1,
+//! BOOT-2); [`last_words`], which need no stack; [`park`], where harts end.
 
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;

@@ -304,7 +304,7 @@ pub fn write(arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes bytes to the console, as far as they are UTF-8. As [`write`].
+/// Writes bytes to the console, as far as they are UTF-8. As [`write()`].
 pub fn write_bytes(bytes: &[u8]) {
     bytes.utf8_chunks().for_each(|chunk| write(format_args!("{}", chunk.valid())));
 }

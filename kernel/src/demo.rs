@@ -1,6 +1,8 @@
 //! The demo: threads at work on every hart, and what they did.
 //!
 //! Workers share a mutex and are preempted; a producer and two consumers share a channel. What they count must come out exact.
+//!
+//! [`run`] spawns, joins and prints; it returns with nothing left behind, and what it needs of the kernel any thread could use.
 
 use core::hint::black_box;
 use core::mem;

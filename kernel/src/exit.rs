@@ -3,6 +3,9 @@
 //! A pass powers off through SBI. Everything else writes its code to the exit device and parks: the device acts later, and a
 //! second request in flight would decide the code at random. Without such a device SBI is all there is, and QEMU's code is 0 then;
 //! so the last line of every run is its verdict, and the harness believes nothing less than both.
+//!
+//! Owns the exit device's register and who decides: [`decides`] says yes to one hart. [`pass`], [`fail`], [`reboot`] and [`crash`] do not
+//! return; the last takes no lock.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};

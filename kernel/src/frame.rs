@@ -2,6 +2,9 @@
 //!
 //! The logic is `lib/frames`: lock-free, one bit a frame decides. This file tells it what memory there is, gives each hart a cache,
 //! clears frames, and in checked builds fills the free ones so that a use after free shows.
+//!
+//! Owns the one allocator, written once before other harts run (invariant FRAME-1). [`allocate`] and [`free`] take no lock and may be called
+//! anywhere, [`allocate_run`] gives frames in a row; what is wrong with a free is an error that names the address.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -3,10 +3,14 @@
 //! A hart has two names: the id that firmware and device tree use ([`HartId`], may be sparse), and the dense
 //! [`CpuNumber`] that indexes the kernel's tables. The boot hart is CPU 0, whatever its id. `tp` holds the address of the
 //! hart's own [`Hart`] from the entry on and is never written again (invariant HART-1).
+//!
+//! Owns [`HARTS`]: everything that a hart touches often is in its own [`Hart`], reached with interrupts masked. [`start_others`] brings the
+//! others up; [`all`] and [`by_cpu`] give those that are.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,6 +20,7 @@ use riscv::register::{sie, sip, time};
 
 use crate::boot::{self, StartRecord};
 use crate::console::println;
+use crate::debugger::Fact;
 use crate::explore::Draws;
 use crate::interrupts;
 use crate::sbi::{self, HartGroup};
@@ -45,7 +50,7 @@ impl fmt::Display for CpuNumber {
     }
 }
 
-/// Everything that belongs to one hart. Reached from that hart only while interrupts are masked ([`Masked::hart`]), or it could
+/// Everything that belongs to one hart. Reached from that hart only while interrupts are masked ([`interrupts::Masked::hart`]), or it could
 /// be another's by the next instruction.
 #[repr(C)]
 pub struct Hart {
@@ -98,6 +103,14 @@ pub static HARTS: [Hart; MAX_CPUS] = [
     Hart::new(7),
 ];
 
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("from hart to hart", size_of::<Hart>()),
+    Fact::new("hart: id", offset_of!(Hart, id)),
+    Fact::new("hart: scheduling", offset_of!(Hart, scheduling)),
+    Fact::new("hart: timer", offset_of!(Hart, timer)),
+];
+
 /// See [`are_started`].
 static ARE_STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -129,7 +142,7 @@ pub static BOOT_STACKS: BootStacks = BootStacks(UnsafeCell::new(StackPair {
 }));
 
 /// From the beginning of the pair to the top of its first stack.
-pub const STACK_TOP_OFFSET: usize = core::mem::offset_of!(StackPair, emergency_guard);
+pub const STACK_TOP_OFFSET: usize = offset_of!(StackPair, emergency_guard);
 
 /// A stack of a hart, as reports name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -259,7 +272,7 @@ impl fmt::Display for Hart {
 }
 
 /// The structure of the hart this runs on. Only meaningful while interrupts are masked, so others go through
-/// [`Masked::hart`].
+/// [`interrupts::Masked::hart`].
 pub fn of_this_cpu() -> &'static Hart {
     let address: *const Hart;
     // SAFETY: reads a register. Not `nomem` and not `pure`: between two calls the thread may have moved to another hart.

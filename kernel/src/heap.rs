@@ -2,6 +2,9 @@
 //!
 //! The logic is `lib/heap`. This file gives it frames and a lock. An allocation that finds no memory is an error that its caller
 //! sees: `Vec::try_reserve`, [`try_box`]; what cannot say so is denied by clippy.toml.
+//!
+//! Owns the heap, behind a spin lock with which no other is taken: frames need none. A block is its owner's alone until it is freed (invariant
+//! HEAP-1); a free that is wrong is an error of [`free`] that names the address, and changes nothing.
 
 use alloc::boxed::Box;
 use core::alloc::{GlobalAlloc, Layout};

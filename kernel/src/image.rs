@@ -1,4 +1,7 @@
 //! The image's own extent: where its sections lie, as the linker script (`kernel.ld`) laid them out.
+//!
+//! [`Section`] says where each part lies and what may be done with it; [`gathered`] gives the statics that the linker put in a row (invariant
+//! IMAGE-2).
 
 use core::ops::Range;
 

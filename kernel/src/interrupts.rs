@@ -1,4 +1,7 @@
 //! Whether this hart takes interrupts: masked as a value. And for how long it took none: [`Stretches`].
+//!
+//! While a [`Masked`] lives, its hart takes no interrupt and stays the same hart; the last to be dropped restores what was before the first, in
+//! whatever order.
 
 use core::arch::asm;
 use core::fmt;

@@ -2,6 +2,9 @@
 //!
 //! Each source goes to one hart at a time. Which context of the controller is a hart's own, the device tree says. A machine without a
 //! controller goes on without these interrupts.
+//!
+//! Owns the controller and the table of handlers, under one lock: [`register`], [`route`], [`handle`]. A source is completed where it is enabled
+//! by then, once for each time that it was claimed.
 
 use core::num::NonZero;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

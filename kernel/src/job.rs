@@ -1,4 +1,6 @@
 //! The first job: what the command line asks for.
+//!
+//! [`run`] is the first thread's body. It ends the run in every case, with a verdict.
 
 use command_line::{CommandLine, Job};
 use machine::Machine;

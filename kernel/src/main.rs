@@ -22,6 +22,7 @@ mod bench;
 mod boot;
 mod console;
 mod crash;
+mod debugger;
 mod demo;
 mod exit;
 mod explore;

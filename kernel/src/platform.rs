@@ -1,4 +1,7 @@
 //! The machine: found in the device tree once, then known to everyone; and its devices, mapped.
+//!
+//! Owns the [`Machine`], which is written once and then only read (invariants BOOT-3, BOOT-4), and the handles of the devices that it maps
+//! (MMIO-1). A device that is not where the tree says is said and done without.
 
 use core::cell::UnsafeCell;
 use core::fmt::Display;

@@ -1,4 +1,6 @@
 //! The platform-level interrupt controller's registers (RISC-V PLIC specification 1.0).
+//!
+//! [`Plic`] is a handle: it owns nothing and takes no lock. Who changes enables holds the lock of the routes (`irq`).
 
 use core::num::NonZero;
 use core::ptr::{read_volatile, without_provenance_mut, write_volatile};

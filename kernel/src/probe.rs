@@ -2,6 +2,9 @@
 //! fault.
 //!
 //! Each probe is one function with one instruction that may fault, and a mark behind it by which the trap handler knows it.
+//!
+//! [`read`], [`write()`], [`execute`] and their like give a [`Fault`] with its cause and address. They hold no state, so they may be used anywhere, in
+//! handlers and reports too, and the hart may change meanwhile.
 
 use core::arch::{asm, naked_asm};
 use core::fmt;

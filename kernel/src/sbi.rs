@@ -1,4 +1,7 @@
 //! The firmware: SBI calls, with every error named and every unsafe one guarded by what it needs.
+//!
+//! An [`Error`] has the specification's name. A call takes no lock, and its time is left out of what is measured of interrupts. In the steady
+//! state there are only IPIs and remote fences, and without Sstc the timer's.
 
 use core::fmt;
 

@@ -1,12 +1,18 @@
 //! Scheduling on this machine: what `lib/scheduler` needs of harts, locks, switches and interrupts.
 //!
 //! The decisions, and why no wakeup is lost, are in `lib/scheduler`.
+//!
+//! Each hart has a [`Part`]: its run queue under a spin lock, and what it runs. [`block`] takes the guard of the lock that protects the condition,
+//! so a lost wakeup cannot be written; [`wake`] may be called anywhere; who switches holds the run queue's lock and no other (invariants
+//! THREAD-2, LOCK-2, LOCK-3).
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use riscv::register::time;
 use scheduler::{Kernel, Queue, Scheduler};
 
+use crate::debugger::Fact;
 use crate::explore::{self, Point};
 use crate::hart::{self, HARTS, Hart};
 use crate::interrupts::{self, Masked};
@@ -34,6 +40,15 @@ pub struct Part {
     /// Threads taken from other harts' queues.
     pub steals: AtomicUsize,
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("scheduling: current", offset_of!(Part, current)),
+    Fact::new("scheduling: idle", offset_of!(Part, idle)),
+    Fact::new("scheduling: first ready", offset_of!(Part, queue) + Lock::DATA + Threads::FIRST),
+];
+type Threads = Queue<ThreadRef>;
+type Lock = SpinLock<Threads>;
 
 impl Part {
     /// Of a hart that is not up.

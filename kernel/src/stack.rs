@@ -2,6 +2,9 @@
 //!
 //! The gap is wider than any function's frame, which the build proves, so an overflow cannot step over it: this target has
 //! no stack probes.
+//!
+//! [`Stack`] is one, mapped and nobody else's (invariant STACK-1); dropped, its frames and addresses are used again only after all harts have
+//! fenced. The slots' list is under a lock, and giving a stack back needs no memory.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -2,6 +2,9 @@
 //!
 //! The hart that reports asks once and interrupts the others. One that takes the interrupt, or waits with interrupts off and looks
 //! ([`if_asked`]), writes down where it was and parks.
+//!
+//! A hart's [`Note`] is written by itself and read by the one that reports. [`others`] waits two seconds of the timebase at the most: one that has
+//! not answered is listed as such.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

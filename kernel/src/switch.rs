@@ -1,8 +1,11 @@
 //! Switching from one thread's registers to another's.
+//!
+//! [`Context`] is what a thread keeps meanwhile, and [`switch`] all that touches it: whose it is at which moment, invariant THREAD-2 says.
 
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
+use crate::debugger::Fact;
 use crate::probe::{self, Fault};
 
 /// What a thread that does not run keeps: the registers that a function must preserve for its caller (psABI), where it goes on, and its
@@ -15,6 +18,12 @@ pub struct Context {
     sp: usize,
     s: [usize; 12],
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("context: return address", offset_of!(Context, ra)),
+    Fact::new("context: frame pointer", offset_of!(Context, s)),
+];
 
 impl Context {
     /// Of a thread that runs.

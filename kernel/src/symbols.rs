@@ -1,4 +1,7 @@
 //! The symbol table in the image: which function or static an address belongs to.
+//!
+//! The table is found once and read where it lies (invariant IMAGE-1): no lock, no memory, so a crash report may ask. A return address is looked
+//! up one byte before it ([`return_site`]), the place of a fault exactly ([`exact`]).
 
 use core::fmt;
 

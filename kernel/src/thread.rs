@@ -2,18 +2,23 @@
 //!
 //! A thread is known by a [`ThreadRef`], which is good until it has been joined. Dropping the handle joins too: no thread outlives its
 //! handle, and nothing has to clean up after it.
+//!
+//! Owns the list of all threads. A [`Thread`] is freed by the one who joins it, after it has left its hart for the last time (invariant THREAD-1);
+//! without memory there is a [`SpawnError`] and no thread.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use scheduler::{Node, Queue};
 
+use crate::debugger::Fact;
 use crate::explore::{self, Point};
 use crate::hart::CpuNumber;
 use crate::heap::{self, OutOfMemory};
@@ -118,6 +123,17 @@ struct Registry {
     threads: Vec<ThreadRef>,
     next_id: usize,
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] = &[
+    Fact::new("all threads", SpinLock::<Registry>::DATA + offset_of!(Registry, threads)),
+    Fact::new("thread: id", offset_of!(Thread, id)),
+    Fact::new("thread: name", offset_of!(Thread, name)),
+    Fact::new("thread: context", offset_of!(Thread, context)),
+    Fact::new("thread: next", offset_of!(Thread, node) + Node::NEXT),
+    Fact::new("thread: home", offset_of!(Thread, node) + Node::HOME),
+    Fact::new("thread: ending", offset_of!(Thread, node) + Node::ENDING),
+];
 
 impl Thread {
     /// The thread that a hart runs when there is no other: what it entered as.

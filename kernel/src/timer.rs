@@ -2,7 +2,11 @@
 //!
 //! Each hart has its own comparator. It is set to the earlier of the next tick and the first sleeper's deadline: with Sstc by one CSR
 //! write, else by an SBI call. A hart that idles needs no tick.
+//!
+//! Each hart's [`Part`] is its own; its list of sleepers has a lock, because a thread is woken with it held. [`sleep_until`] never wakes early. The
+//! handler of a usual tick takes no lock.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
@@ -11,6 +15,7 @@ use riscv::register::{sie, time};
 use scheduler::Queue;
 
 use crate::console::println;
+use crate::debugger::Fact;
 use crate::hart::{self, Hart};
 use crate::sync::{SpinLock, checker};
 use crate::thread::ThreadRef;
@@ -47,6 +52,12 @@ pub struct Part {
     /// Threads that sleep, the first to be woken first. Added and taken by this hart alone.
     sleepers: SpinLock<Queue<ThreadRef>>,
 }
+
+/// For debuggers.
+pub const LAYOUT: &[Fact] =
+    &[Fact::new("timer: first sleeper", offset_of!(Part, sleepers) + Lock::DATA + Threads::FIRST)];
+type Threads = Queue<ThreadRef>;
+type Lock = SpinLock<Threads>;
 
 impl Part {
     /// Of a hart that has not started its time.

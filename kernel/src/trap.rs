@@ -2,6 +2,9 @@
 //!
 //! The vector checks that the frame fits the stack before it stores anything. If it does not (an overflow, or a wild stack
 //! pointer), the frame goes to this hart's emergency stack. Everything else is the same on both ways.
+//!
+//! [`TrapFrame`] is what an interrupted thread leaves on its own stack, [`Cause`] why. Interrupts stay off until the handler returns; `tp` is never
+//! taken from a frame (invariants HART-1, TRAP-1).
 
 use core::arch::naked_asm;
 use core::mem::offset_of;

@@ -1,5 +1,8 @@
 //! UARTs: bytes out and in, polled or at an interrupt. What a kind of UART does its own way is a [`Driver`], in a file of its own;
 //! [`DRIVERS`] lists them. Which device is of which kind, the tree says (`lib/machine`).
+//!
+//! [`Registers`] is a UART with its driver. Nothing here takes a lock or waits for ever, so that a crash report may use it; who prints in order
+//! has the console's lock.
 
 use core::fmt;
 use core::ptr::{read_volatile, without_provenance_mut, write_volatile};

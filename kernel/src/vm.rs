@@ -2,6 +2,9 @@
 //!
 //! The logic is `lib/paging`. This file says what is mapped where, gives it memory for tables, and executes the fences that
 //! changes owe, here and on the other harts. DESIGN.md draws the map.
+//!
+//! Owns the page table, under a lock (invariants VM-1, VM-2): [`map`], [`protect`], [`unmap`], [`retire`]. No frame and no address of what was
+//! unmapped is used again before every hart has fenced. [`view`] reads without the lock, by probes.
 
 use core::arch::asm;
 use core::fmt;

@@ -4,13 +4,20 @@ set confirm off
 # A name that is mistyped is an error, and not a breakpoint that is never hit.
 set breakpoint pending off
 
-define to_kernel_main
+define break_at_kernel_main
     # A hardware breakpoint compares addresses and writes nothing: it can be set while paging is off and the kernel's
     # addresses do not exist yet. It is at the first instruction, because behind the prologue, where gdb would put it, an
     # inlined function may begin; only with C's notation can the name be part of an address.
     set language c
     thbreak *'kernel::kernel_main'
     set language auto
+end
+document break_at_kernel_main
+Stop once at kernel_main, where the kernel's boot order begins. Can be set from the machine's reset on.
+end
+
+define to_kernel_main
+    break_at_kernel_main
     continue
 end
 document to_kernel_main

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, claims, doctor, environment, explore, gdb, machine, mutants, run, size, soak, style,
-    test, trace,
+    bench, claims, doctor, environment, explore, gdb, machine, mutants, pictures, run, size, soak,
+    style, test, trace,
 };
 
 /// 16-os, a small kernel for 64-bit RISC-V: builds, boots and tests it.
@@ -43,6 +43,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Draws a timeline of every hart: a file for the Perfetto viewer, and a picture
     Trace(trace::Arguments),
+    /// Draws README's pictures: the memory map from the live page table, and a timeline
+    Pictures(pictures::Arguments),
     /// Boots the same many times, and counts what went wrong
     Soak(soak::Arguments),
     /// Runs the same test under many schedules, each from a seed; replays one that failed
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
         Task::Test(arguments) => test::run(arguments),
         Task::Bench(arguments) => bench::run(arguments),
         Task::Trace(arguments) => trace::run(arguments),
+        Task::Pictures(arguments) => pictures::run(arguments),
         Task::Soak(arguments) => soak::run(arguments),
         Task::Explore(arguments) => explore::run(arguments),
         Task::Mutants(arguments) => mutants::run(arguments),

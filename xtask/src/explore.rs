@@ -428,16 +428,7 @@ impl fmt::Display for Tally {
                 writeln!(formatter, "{test}, seed {seed} {BAD}failed{BAD:#}, too")?;
             }
         }
-        let Summary { runs, failures, hangs, rate_upper_95, .. } = self.summary();
-        let style = if failures == 0 { GOOD } else { BAD };
-        let among = if hangs == 0 { String::new() } else { format!(", {hangs} of them hangs") };
-        writeln!(formatter, "seeds     {runs}")?;
-        writeln!(formatter, "failures  {style}{failures}{style:#}{among}")?;
-        writeln!(
-            formatter,
-            "rate      below {:.3} % (upper bound at 95 %)",
-            rate_upper_95 * 100.0
-        )?;
+        write!(formatter, "seeds     {}\n{}", self.runs, self.summary())?;
         if !self.places.is_empty() {
             writeln!(formatter, "\n     visits   gave way  place")?;
             let mut places: Vec<_> = self.places.iter().collect();

@@ -26,13 +26,17 @@ use crate::symbols::name;
 use crate::{progress, style};
 
 /// What gdb reads before it connects.
-const SCRIPT: &str = "xtask/gdb/16-os.gdb";
+const SCRIPTS: [&str; 2] = ["xtask/gdb/16-os.gdb", "xtask/gdb/threads.py"];
+
+/// What `--serve` says when a debugger can connect; .vscode/tasks.json waits for it.
+const WAITS: &str = "the kernel waits for a debugger at ";
 
 /// How to boot, and what to have gdb do.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "gdb begins at `kernel_main`, with paging on. Functions have the names that crash reports show: `break kernel::exit::crash`.
-`backtrace` goes through traps into the code that they interrupted, also when a crash has ended the run. Statics have names
+`backtrace` goes through traps into the code that they interrupted, also when a crash has ended the run. `kernel threads`
+lists the kernel's own threads, `kernel backtrace 2` shows where one of them is, whether it runs or not. Statics have names
 too: `set language c`, then `x/4gx &'kernel::hart::HARTS'`. The kernel's console goes to a file, whose path is shown, and to
 a socket. With --command or --batch gdb asks nobody, and stops at the first command that fails; its exit code is this
 command's.
@@ -42,7 +46,8 @@ Examples:
   cargo run -- gdb --smp 4 --append crash=hartstack    and then `continue`, `info threads`, `backtrace`
   cargo run -- gdb --reset                             at the first instruction of the machine; the kernel's own first one
                                                        is at `hbreak *0x80200000`
-  cargo run -- gdb --command 'break kernel::job::run' --command continue --command backtrace"
+  cargo run -- gdb --command 'break kernel::job::run' --command continue --command backtrace
+  cargo run -- gdb --serve                             waits at port 1234 for an editor's debugger: .vscode/launch.json"
 )]
 pub struct Arguments {
     /// How many harts
@@ -66,6 +71,9 @@ pub struct Arguments {
     /// Begin at the machine's reset, before the firmware, instead of at `kernel_main`
     #[arg(long)]
     pub reset: bool,
+    /// Starts no gdb: the machine waits, stopped, for whoever connects to this port of the local host
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "1234", conflicts_with_all = ["reset", "command", "batch"])]
+    pub serve: Option<u16>,
     /// A command for gdb to run instead of asking on the terminal; may be given again
     #[arg(long, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -107,17 +115,23 @@ impl Arguments {
 /// When the machine lacks something, the kernel cannot be built, or QEMU does not take the command line.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
-    let gdb = environment::require_gdb()?;
+    // An editor brings its own.
+    let gdb = arguments.serve.is_none().then(environment::require_gdb).transpose()?;
     let image = image::build(&environment, &image::Options::new(arguments.profile))?;
     let symbols = image.elf.with_extension("gdb.elf");
     write_with_readable_names(&image.elf, &symbols)?;
-    let mut machine = Stopped::start(&environment, &arguments.boot(&image.elf))?;
+    let mut machine = Stopped::start(&environment, &arguments.boot(&image.elf), arguments.serve)?;
     let muted = style::MUTED;
     progress::say(&format!(
         "{muted}the kernel's console: tail -f {}\nto type to it as well: nc -U {}{muted:#}",
         quoted(&machine.log.display().to_string()),
         quoted(&machine.console().display().to_string()),
     ));
+    let Some(gdb) = gdb else {
+        anstream::println!("{WAITS}{}", machine.stub());
+        machine.qemu.wait()?;
+        return Ok(ExitCode::SUCCESS);
+    };
     let folders = image::renamed_folders(&environment, &environment::workspace());
     let status = debug(&gdb, arguments, words(&symbols, &machine.stub(), &folders), &machine);
     machine.end()?;
@@ -150,16 +164,18 @@ fn debug(
 }
 
 /// gdb's arguments, up to where it is connected. `folders` are those of the sources, and what the image calls them.
-fn words(symbols: &Path, stub: &Path, folders: &[(PathBuf, &str)]) -> Vec<String> {
+fn words(symbols: &Path, stub: &str, folders: &[(PathBuf, &str)]) -> Vec<String> {
     let path = |path: &Path| path.display().to_string();
     let mut words = vec!["-quiet".to_owned(), path(symbols)];
     let mut add = |option: &str, value| words.extend([option.to_owned(), value]);
-    add("-x", path(&environment::workspace().join(SCRIPT)));
+    for script in SCRIPTS {
+        add("-x", path(&environment::workspace().join(script)));
+    }
     for (folder, name) in folders {
         let folder = path(folder).replace('\\', r"\\").replace('"', "\\\"");
         add("-ex", format!("set substitute-path {name} \"{folder}\""));
     }
-    add("-ex", format!("target remote {}", path(stub)));
+    add("-ex", format!("target remote {stub}"));
     words
 }
 
@@ -186,6 +202,8 @@ struct Stopped {
     folder: tempfile::TempDir,
     /// All that the console says.
     log: PathBuf,
+    /// Where gdb connects, if not to a socket.
+    port: Option<u16>,
 }
 
 impl Stopped {
@@ -195,7 +213,8 @@ impl Stopped {
     /// How many consoles of earlier sessions are kept.
     const LOGS: usize = 50;
 
-    fn start(environment: &Environment, boot: &Boot) -> anyhow::Result<Stopped> {
+    /// gdb's stub is at a port, or at a socket.
+    fn start(environment: &Environment, boot: &Boot, port: Option<u16>) -> anyhow::Result<Stopped> {
         let folder = tempfile::Builder::new().prefix("16-os-").tempdir()?;
         let logs = environment::target_dir().join("gdb");
         fs::create_dir_all(&logs)?;
@@ -208,12 +227,10 @@ impl Stopped {
         let (complaints, monitor) =
             (folder.path().join("complaints"), folder.path().join("monitor"));
         let mut command = boot.command(environment);
-        let mut socket = |option: &str, name: &str| {
-            let path = escaped(&folder.path().join(name));
-            command.args([option, &format!("unix:{path},server=on,wait=off")]);
-        };
-        socket("-gdb", "gdb");
-        socket("-monitor", "monitor");
+        let socket =
+            |name: &str| format!("unix:{},server=on,wait=off", escaped(&folder.path().join(name)));
+        let stub = port.map_or(socket("gdb"), |port| format!("tcp:{}", at_port(port)));
+        command.args(["-monitor", &socket("monitor"), "-gdb", &stub]);
         let (console, logged) = (escaped(&folder.path().join("console")), escaped(&log));
         command
             // A machine that is switched off stays to be looked at, as one that has crashed.
@@ -224,7 +241,7 @@ impl Stopped {
             .stderr(File::create(&complaints)?)
             // Out of the terminal's foreground: Ctrl-C is for gdb.
             .process_group(0);
-        let mut stopped = Stopped { qemu: command.spawn()?, folder, log };
+        let mut stopped = Stopped { qemu: command.spawn()?, folder, log, port };
         stopped.wait_for(&monitor, &complaints)?;
         Ok(stopped)
     }
@@ -247,9 +264,10 @@ impl Stopped {
         }
     }
 
-    /// The socket at which gdb connects.
-    fn stub(&self) -> PathBuf {
-        self.folder.path().join("gdb")
+    /// Where gdb connects, as it calls that.
+    fn stub(&self) -> String {
+        let socket = || self.folder.path().join("gdb").display().to_string();
+        self.port.map_or_else(socket, at_port)
     }
 
     /// The socket of the console.
@@ -289,6 +307,11 @@ fn greets(socket: &Path) -> bool {
         stream.read(&mut [0])
     };
     greeting().is_ok_and(|length| length > 0)
+}
+
+/// A port of the local host, as gdb and QEMU call it.
+fn at_port(port: u16) -> String {
+    format!("localhost:{port}")
 }
 
 /// A path as the value of one of QEMU's options, which commas part.
@@ -384,13 +407,16 @@ mod tests {
 
     #[test]
     fn gdb_knows_where_the_sources_are_before_it_connects() {
-        let [symbols, stub] = ["/image.elf", "/socket"].map(Path::new);
+        let (symbols, stub) = (Path::new("/image.elf"), "/socket");
         let folders = [(PathBuf::from("/a \"place\""), "/16-os"), (PathBuf::from("/b"), "/crates")];
         let words = words(symbols, stub, &folders);
-        assert_eq!(words[..3], ["-quiet", "/image.elf", "-x"]);
-        assert!(Path::new(&words[3]).is_file(), "{} is not there", words[3]);
+        assert_eq!(words[..2], ["-quiet", "/image.elf"]);
+        for script in [&words[2..4], &words[4..6]] {
+            assert_eq!(script[0], "-x");
+            assert!(Path::new(&script[1]).is_file(), "{} is not there", script[1]);
+        }
         assert_eq!(
-            words[4..].join(" "),
+            words[6..].join(" "),
             "-ex set substitute-path /16-os \"/a \\\"place\\\"\" -ex set substitute-path /crates \"/b\" \
              -ex target remote /socket"
         );
@@ -409,6 +435,13 @@ mod tests {
         assert!(!arguments(&["--smp", "4"]).is_batch());
         assert!(arguments(&["--command", "quit"]).is_batch());
         assert!(arguments(&["--batch", "file"]).is_batch());
+    }
+
+    #[test]
+    fn an_editor_s_port_is_the_usual_one() {
+        assert_eq!(arguments(&["--serve"]).serve, Some(1234));
+        assert_eq!(arguments(&["--serve", "4321"]).serve, Some(4321));
+        assert_eq!(at_port(1234), "localhost:1234");
     }
 
     #[test]

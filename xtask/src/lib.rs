@@ -28,7 +28,9 @@ pub mod verdict;
 // Instruction counts.
 pub mod bench;
 
-// Timelines.
+// Timelines, and other pictures of what runs.
+pub mod pictures;
+pub mod svg;
 pub mod trace;
 
 // Tests, repetition, deliberate faults, and the claims that they check.

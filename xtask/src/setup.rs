@@ -1,7 +1,7 @@
 //! Puts in place what the machine lacks: by rustup where it can download, on Debian and Ubuntu by their packages, and
 //! by building the core library from the sources of a compiler that has them.
 //!
-//! [`plan::decide`] is the policy, a pure function from [`Facts`](plan::Facts) to the next step; this module gathers
+//! [`plan::decide`] is the policy, a pure function from [`Facts`] to the next step; this module gathers
 //! the facts, shows the step, takes it, and asks again. Nothing is fetched from anywhere that the user's own rustup and
 //! package sources do not name.
 

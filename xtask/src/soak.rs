@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::pool;
 use crate::progress::Progress;
 use crate::statistics::{Summary, rate_upper};
-use crate::style::{BAD, GOOD};
+use crate::style::BAD;
 use crate::test::image_with_manifest;
 
 /// Which boot to repeat, and how.
@@ -244,13 +244,7 @@ impl fmt::Display for Tally {
         for (boot, Failure { why, log }) in &self.failures {
             writeln!(formatter, "boot {boot} {BAD}failed{BAD:#}: {why}\n  {}", log.display())?;
         }
-        let (failures, hangs, runs) = (self.failures(), self.hangs, self.runs);
-        let style = if failures == 0 { GOOD } else { BAD };
-        let among = if hangs == 0 { String::new() } else { format!(", {hangs} of them hangs") };
-        writeln!(formatter, "boots     {runs}")?;
-        writeln!(formatter, "failures  {style}{failures}{style:#}{among}")?;
-        let bound = rate_upper(failures, runs) * 100.0;
-        writeln!(formatter, "rate      below {bound:.3} % (upper bound at 95 %)")?;
+        write!(formatter, "boots     {}\n{}", self.runs, self.summary())?;
         let exits = self.exits.iter().map(|(exit, count)| format!("{exit}: {count}"));
         writeln!(formatter, "exits     {}", exits.collect::<Vec<_>>().join(", "))?;
         let fastest = self.fastest.unwrap_or_default();

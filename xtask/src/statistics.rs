@@ -1,8 +1,11 @@
 //! What a number of failures in a number of boots says about the rate of failure.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
+
+use crate::style::{BAD, GOOD};
 
 /// What `--json` prints of many runs.
 #[derive(Debug, Serialize)]
@@ -17,6 +20,18 @@ pub struct Summary {
     pub rate_upper_95: f64,
     /// The log of each failure.
     pub logs: Vec<PathBuf>,
+}
+
+/// What is common to all summaries; how many runs there were, and of what, stands before it.
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { failures, hangs, rate_upper_95, .. } = self;
+        let style = if *failures == 0 { GOOD } else { BAD };
+        let among = if *hangs == 0 { String::new() } else { format!(", {hangs} of them hangs") };
+        writeln!(formatter, "failures  {style}{failures}{style:#}{among}")?;
+        let bound = rate_upper_95 * 100.0;
+        writeln!(formatter, "rate      below {bound:.3} % (upper bound at 95 %)")
+    }
 }
 
 /// The share of experiments in which [`rate_upper`] errs.

@@ -17,7 +17,7 @@ use anyhow::Context;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::cli::Usage;
-use crate::environment;
+use crate::environment::{self, Environment};
 use crate::image::{Image, Profile};
 use crate::manifest::Manifest;
 use crate::qemu::{Boot, Exit};
@@ -98,6 +98,36 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(verdict.exit_code()))
 }
 
+/// The picture of a self-test on so many harts.
+///
+/// # Errors
+/// When no self-test has such a name, its boot does not pass, or the kernel's trace is malformed.
+pub fn picture_of(
+    environment: &Environment,
+    image: &Image,
+    manifest: &Manifest,
+    test: &str,
+    harts: u32,
+) -> anyhow::Result<String> {
+    let subject = Subject::choose(manifest, Some(test))?;
+    let boot = Boot { harts, append: subject.words.clone(), ..Boot::new(&image.elf) };
+    let outcome = boot.run(environment)?;
+    let verdict = judge(&outcome, &subject.expectation).verdict;
+    anyhow::ensure!(verdict.passed(), "{}: {verdict}", subject.name);
+    let mut log = Log::parse(&outcome.output)?;
+    name_threads(&mut log, &image.elf)?;
+    let locks = lock_names(&image.elf, &log)?;
+    Ok(draw(&log, &subject.name, &Timeline::new(&log), |lock| name_of(&locks, lock)))
+}
+
+fn draw(log: &Log, name: &str, timeline: &Timeline, lock: impl Fn(u64) -> String) -> String {
+    picture::draw(timeline, &format!("16-os: {name}"), &counts(log), lock)
+}
+
+fn name_of(locks: &BTreeMap<u64, String>, lock: u64) -> String {
+    locks.get(&lock).cloned().unwrap_or_else(|| format!("a lock at {lock:#x}"))
+}
+
 /// What is booted.
 #[derive(Debug, PartialEq, Eq)]
 struct Subject {
@@ -160,16 +190,14 @@ fn write(
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let timeline = Timeline::new(log);
     let locks = lock_names(&image.elf, log)?;
-    let lock_name =
-        |lock| locks.get(&lock).cloned().unwrap_or_else(|| format!("a lock at {lock:#x}"));
+    let lock_name = |lock| name_of(&locks, lock);
     let about = BTreeMap::from([
         ("command line", boot.append.clone()),
         ("QEMU", boot.command_line()),
         ("events that are missing", log.dropped.to_string()),
     ]);
     let file = perfetto::file(&timeline, lock_name, about);
-    let title = format!("16-os: {name}");
-    let picture = picture::draw(&timeline, &title, &counts(log), lock_name);
+    let picture = draw(log, name, &timeline, lock_name);
     let files = Files {
         perfetto: folder.join(format!("{name}.json")),
         picture: folder.join(format!("{name}.svg")),

@@ -1,37 +1,14 @@
 //! Boots that are not a self-test or a crash: command lines, machines, what a person sees.
 
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+mod common;
 
+use std::process::{Command, Stdio};
+
+use common::{bench, boot, run};
 use wait_timeout::ChildExt;
-use xtask::environment::{self, Environment};
-use xtask::image::{self, Image, Options, Profile};
+use xtask::image::{self, Options, Profile};
 use xtask::load::Load;
 use xtask::qemu::{Boot, Exit, Outcome};
-
-struct Bench {
-    environment: Environment,
-    image: Image,
-}
-
-/// The environment and the image, found and built once for all tests.
-fn bench() -> &'static Bench {
-    static BENCH: OnceLock<Bench> = OnceLock::new();
-    BENCH.get_or_init(|| {
-        let environment = environment::require().expect("the tools are there");
-        let image =
-            image::build(&environment, &Options::new(Profile::Checked)).expect("the image builds");
-        Bench { environment, image }
-    })
-}
-
-fn boot() -> Boot {
-    Boot::new(&bench().image.elf)
-}
-
-fn run(boot: &Boot) -> Outcome {
-    boot.run(&bench().environment).expect("QEMU starts")
-}
 
 /// The lines that the kernel itself printed: without the firmware's banner.
 fn lines(outcome: &Outcome) -> Vec<&str> {

@@ -1,23 +1,12 @@
 //! Schedules of the real kernel: a race that one run passes is found, and had again; and the kernel's own tests bear what is tried.
 
-use std::process::{Command, Output};
+mod common;
 
+use common::{said, xtask};
 use serde_json::Value;
 
 /// A program with a race, in the kernel's self-tests.
 const EXAMPLE: &str = "examples::a_buffer_that_loses_a_wakeup";
-
-fn xtask(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).args(words).output().expect("xtask starts")
-}
-
-/// Its output, of a run that ended with this code.
-fn said(output: &Output, code: i32) -> String {
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}\n{complaints}");
-    said
-}
 
 #[test]
 fn a_race_that_one_run_passes_is_found_and_had_again() {

@@ -1,11 +1,17 @@
 //! The `gdb` command, used as a person would without a terminal: commands in, what gdb says out.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use wait_timeout::ChildExt;
 use xtask::environment;
 
@@ -62,6 +68,18 @@ impl Session {
     fn after(&self, word: &str) -> &str {
         let found = self.output.split_once(&format!("{word}\n"));
         found.unwrap_or_else(|| panic!("gdb did not come to {word}: {self}")).1
+    }
+
+    /// Checks that between two such commands gdb said all this, in this order. The second may be missing: up to the end.
+    #[track_caller]
+    fn says_in_order(&self, word: &str, end: &str, texts: &[&str]) {
+        let said = self.after(word);
+        let end = format!("\n{end}\n");
+        let mut rest = said.split_once(&end).map_or(said, |(said, _)| said);
+        for text in texts {
+            let found = rest.split_once(text);
+            rest = found.unwrap_or_else(|| panic!("`{text}` is not there after {word}: {self}")).1;
+        }
     }
 
     /// The functions of the first backtrace in what gdb said, the innermost first.
@@ -210,6 +228,208 @@ fn gdb_sees_every_hart() {
     // Both are in the kernel, and gdb knows from where.
     assert!(session.output.contains("kernel::hart::other_hart_main ()"), "{session}");
     assert!(session.output.contains("kernel::thread::thread_main ()"), "{session}");
+}
+
+/// The row of a thread in what `kernel threads` said: state, CPU, hart, and where it is.
+fn row<'a>(session: &'a Session, id: &str, name: &str) -> [&'a str; 4] {
+    let mut rows = session.output.lines().map(|line| {
+        let mut words = line.split_whitespace();
+        let words: [&str; 5] = std::array::from_fn(|_| words.next().unwrap_or_default());
+        (words, line.rsplit("  ").next().unwrap_or_default())
+    });
+    let found = rows.find(|(words, _)| words[..2] == [id, name]);
+    let Some(([_, _, state, cpu, hart], place)) = found else {
+        panic!("thread {id} ({name}) is not listed: {session}")
+    };
+    [state, cpu, hart, place]
+}
+
+#[test]
+fn the_kernel_s_threads_are_listed_and_each_has_a_backtrace() {
+    let commands = [
+        "break kernel::exit::crash",
+        "continue",
+        "kernel threads",
+        "echo blocked\\n",
+        "kernel backtrace 1",
+        "echo running\\n",
+        "kernel backtrace 2",
+        "echo idle\\n",
+        "kernel backtrace idle 0",
+        "echo all\\n",
+        "kernel backtrace all",
+    ];
+    let session = Session::new(&["--smp", "2", "--append", "crash=pagefault,cpu=1"], &commands);
+    let [state, cpu, _, place] = row(&session, "1", "main");
+    assert_eq!([state, cpu], ["blocked", "0"], "{session}");
+    assert!(place.contains("kernel::sched::"), "{place}: {session}");
+    assert_eq!(row(&session, "2", "crash")[..2], ["running", "1"], "{session}");
+    let waits = ["kernel::crash::run", "kernel::job::run", "kernel::thread::thread_main"];
+    session.says_in_order("blocked", "running", &waits);
+    // Nothing here calls itself: a walk that begins a frame too early sees somebody twice.
+    let said = session.after("blocked").lines().skip_while(|line| !line.starts_with('#'));
+    let frames = said.take_while(|line| line.starts_with('#'));
+    let functions: Vec<&str> =
+        frames.filter_map(|frame| frame.split_once(" in ")?.1.split(" at ").next()).collect();
+    let distinct: BTreeSet<&&str> = functions.iter().collect();
+    assert!(functions.len() > 3 && distinct.len() == functions.len(), "{session}");
+    let fault = ["kernel::exit::crash", "<trap> ", "kernel::crash::kinds::pagefault"];
+    session.says_in_order("running", "idle", &fault);
+    let idles = ["thread 0 (idle), ", "CPU 0", "kernel::sched::idle"];
+    session.says_in_order("idle", "all", &idles);
+    let all = ["thread 0 (idle)", "thread 0 (idle)", "thread 1 (main)", "thread 2 (crash)"];
+    session.says_in_order("all", "", &all);
+}
+
+#[test]
+fn a_thread_that_was_preempted_has_a_backtrace_through_the_trap() {
+    let test = "test only=threads::threads_that_never_yield_preempt_each_other";
+    let commands = [
+        "break kernel::sched::preempt_for_another",
+        "ignore 2 4",
+        "continue",
+        "kernel threads",
+        "echo all\\n",
+        "kernel backtrace all",
+    ];
+    let session = Session::new(&["--append", test], &commands);
+    let ready = session.output.lines().any(|line| line.split_whitespace().nth(2) == Some("ready"));
+    assert!(ready, "no thread is ready: {session}");
+    let through = [", ready", "kernel::trap::handle", "<trap> ", "kernel::thread::thread_main"];
+    session.says_in_order("all", "", &through);
+}
+
+#[test]
+fn who_sleeps_is_said_to_and_what_is_no_thread_is_an_error() {
+    let test = "test only=time::nobody_wakes_before_the_deadline";
+    let commands = [
+        "break kernel::timer::handle_unusual",
+        "continue",
+        "kernel threads",
+        "kernel backtrace 77",
+        "echo still here\\n",
+    ];
+    let session = Session::new(&["--icount", "--append", test], &commands);
+    assert_eq!(row(&session, "1", "main")[0], "sleeping", "{session}");
+    assert!(session.messages.contains("there is no thread `77`"), "{session}");
+    assert!(!session.output.contains("still here"), "{session}");
+}
+
+/// The members of a JSON file of the editor's, as text with its variables replaced.
+fn editors(file: &str, port: u16) -> Value {
+    let workspace = environment::workspace();
+    let text = fs::read_to_string(workspace.join(".vscode").join(file)).expect("it is there");
+    let target = environment::target_dir().display().to_string();
+    let text = text.replace("${workspaceFolder}/target", &target);
+    let text = text.replace("${workspaceFolder}", &workspace.display().to_string());
+    serde_json::from_str(&text.replace("1234", &port.to_string())).expect("it is JSON")
+}
+
+fn texts(commands: &Value) -> Vec<String> {
+    let commands = commands.as_array().expect("there are commands");
+    commands.iter().map(|it| it["text"].as_str().expect("each is a text").to_owned()).collect()
+}
+
+/// What the editor does: its task starts the machine, its debugger connects, does what the configuration says, and goes on.
+#[test]
+fn the_editor_s_configuration_stops_at_kernel_main_and_knows_the_threads() {
+    // One that is free now. The configuration has the usual one.
+    let listener = TcpListener::bind("localhost:0").expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    drop(listener);
+    let (launch, tasks) = (editors("launch.json", port), editors("tasks.json", port));
+    let configuration = &launch["configurations"][0];
+    let tasks = tasks["tasks"].as_array().expect("there are tasks");
+    let task = tasks.iter().find(|task| task["label"] == configuration["preLaunchTask"]);
+    let task = task.expect("the task that comes first is there");
+    let words = task["args"].as_array().expect("it has arguments").iter();
+    let words: Vec<&str> = words.map(|word| word.as_str().expect("each is a text")).collect();
+    assert_eq!((&task["command"], &words[..3]), (&"cargo".into(), &["run", "--quiet", "--"][..]));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(&words[3..]).arg(port.to_string());
+    let mut machine = Dialog::begin(command);
+    let matcher = &task["problemMatcher"]["background"];
+    let pattern = matcher["endsPattern"].as_str().expect("it has an end").trim_start_matches('^');
+    machine.until(|line| line.starts_with(pattern));
+
+    let debugger = configuration["miDebuggerPath"].as_str().expect("it names a debugger");
+    let mut command = Command::new(debugger);
+    command.args(["--interpreter=mi", "-nx"]);
+    let mut gdb = Dialog::begin(command);
+    let setup = texts(&configuration["setupCommands"]);
+    let program = configuration["program"].as_str().expect("it names the image");
+    let server = configuration["miDebuggerServerAddress"].as_str().expect("it names a port");
+    let load =
+        [format!("-file-exec-and-symbols {program}"), format!("-target-select remote {server}")];
+    let after = texts(&configuration["postRemoteConnectCommands"]);
+    for command in setup.iter().chain(&load).chain(&after) {
+        gdb.say(command);
+        let answer = gdb.until(|line| line.starts_with('^'));
+        assert!(!answer.starts_with("^error"), "{command}: {answer}");
+    }
+    gdb.say("-exec-continue");
+    let stopped = gdb.until(|line| line.starts_with("*stopped"));
+    assert!(stopped.contains("func=\"kernel_main\""), "{stopped}");
+    // With the source, where this machine has it.
+    let source = environment::workspace().join("kernel/src/main.rs");
+    assert!(stopped.contains(&format!("fullname=\"{}\"", source.display())), "{stopped}");
+    gdb.say("kernel threads");
+    gdb.until(|line| line.contains("idle") && line.contains("running"));
+}
+
+/// A program that is talked to, line by line. Ended when it is dropped.
+struct Dialog {
+    child: Child,
+    lines: Receiver<String>,
+    heard: String,
+}
+
+impl Dialog {
+    fn begin(mut command: Command) -> Dialog {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let output = child.stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Until nobody listens any more.
+            for line in lines {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Dialog { child, lines, heard: String::new() }
+    }
+
+    fn say(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{line}").expect("it listens");
+    }
+
+    /// The next line for which this holds.
+    fn until(&mut self, holds: impl Fn(&str) -> bool) -> String {
+        loop {
+            let line = self.lines.recv_timeout(TIMEOUT);
+            let line = line.unwrap_or_else(|error| panic!("{error}; it said:\n{}", self.heard));
+            self.heard += &format!("{line}\n");
+            if holds(&line) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Dialog {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 #[test]

@@ -1,37 +1,19 @@
 //! The monitor, by scripts over the serial line.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
+mod common;
+
 use std::time::{Duration, Instant};
 
+use common::{bench, boot, run};
 use object::{Object, ObjectSection};
-use xtask::environment::{self, Environment};
-use xtask::image::{self, Options, Profile};
 use xtask::qemu::{Boot, Exit, Outcome};
-
-struct Bench {
-    environment: Environment,
-    elf: PathBuf,
-}
-
-/// The environment and the image, found and built once for all tests.
-fn bench() -> &'static Bench {
-    static BENCH: OnceLock<Bench> = OnceLock::new();
-    BENCH.get_or_init(|| {
-        let environment = environment::require().expect("the tools are there");
-        let image =
-            image::build(&environment, &Options::new(Profile::Checked)).expect("the image builds");
-        Bench { environment, elf: image.elf }
-    })
-}
 
 /// Boots with these bytes typed at the console. An empty line goes first: the firmware may lose what is typed before it
 /// has set up the line.
 fn typed(harts: u32, bytes: &[u8]) -> Outcome {
     let input = [b"\r", bytes].concat();
     let append = "monitor".to_owned();
-    let boot = Boot { harts, append, input: Some(input), ..Boot::new(&bench().elf) };
-    boot.run(&bench().environment).expect("QEMU starts")
+    run(&Boot { harts, append, input: Some(input), ..boot() })
 }
 
 /// Boots with these lines typed, and then `power off`; it must pass.
@@ -121,7 +103,7 @@ fn threads_harts_and_memory_are_shown() {
 #[test]
 fn text_that_is_read_is_the_files() {
     let outcome = session(1, &["peek 0xffffffff80200000 256"]);
-    let file = std::fs::read(&bench().elf).expect("the image can be read");
+    let file = std::fs::read(&bench().image.elf).expect("the image can be read");
     let file = object::File::parse(file.as_slice()).expect("the image is an ELF file");
     let text = file.section_by_name(".text").expect("the image has text");
     assert_eq!(text.address(), 0xffff_ffff_8020_0000);

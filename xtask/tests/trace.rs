@@ -1,23 +1,18 @@
 //! Traces of real boots: of harts that give each other work, of a crash, and the same one twice.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::Path;
+use std::process::Output;
+
+use common::{said, xtask};
 use roxmltree::Document;
 use serde_json::Value;
 
 /// Runs `xtask trace` with these words; its files go to `folder`.
 fn trace(words: &[&str], folder: &Path) -> Output {
-    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    xtask.arg("trace").args(words).arg("--out").arg(folder).output().expect("xtask starts")
-}
-
-/// Its output, of a run that ended with this code.
-fn said(output: &Output, code: i32) -> String {
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}\n{complaints}");
-    said
+    let folder = folder.to_str().expect("its name is text");
+    xtask(&[&["trace"], words, &["--out", folder]].concat())
 }
 
 fn read(folder: &Path, name: &str) -> String {

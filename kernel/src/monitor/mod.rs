@@ -49,7 +49,7 @@ struct Command {
     run: for<'a> fn(Arguments<'a>, &mut Screen) -> Result<(), Stopped<'a>>,
 }
 
-const COMMANDS: [&[Command]; 6] = [
+const COMMANDS: &[&[Command]] = &[
     HELP,
     threads::COMMANDS,
     memory::COMMANDS,
@@ -66,7 +66,7 @@ const HELP: &[Command] = &[Command {
 }];
 
 fn commands() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.into_iter().flatten()
+    COMMANDS.iter().copied().flatten()
 }
 
 /// Why a command ended early.

@@ -1,4 +1,7 @@
 //! A crash: what is known of it, for whoever writes it down.
+//!
+//! [`Crash`] borrows all that it says; as text, [`What`] is the sentence that a report begins with. It is made on the hart that crashed, with the
+//! registers as they were.
 
 use core::arch::naked_asm;
 use core::fmt::{self, Write};

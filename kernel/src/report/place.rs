@@ -1,4 +1,6 @@
 //! What lies at an address, in words.
+//!
+//! [`Place`] is an address whose text says it. It looks where it can without waiting: two locks are tried, and done without.
 
 use core::fmt;
 

@@ -1,4 +1,6 @@
 //! A crash as people read it.
+//!
+//! It writes to whatever takes text, and allocates nothing.
 
 use core::fmt::{self, Write};
 

@@ -45,6 +45,9 @@ pub struct SpinGuard<'a, T> {
 }
 
 impl<T> SpinLock<T> {
+    /// Where the data lies in it, in bytes: for debuggers.
+    pub const DATA: usize = core::mem::offset_of!(SpinLock<T>, data);
+
     /// A free lock around `data`. Locks that are taken for the same reason have the same name; checked builds keep it.
     pub const fn new(name: &'static str, data: T) -> Self {
         SpinLock { word: AtomicU32::new(FREE), tag: Tag::new(name), data: UnsafeCell::new(data) }

@@ -1,4 +1,6 @@
 //! A hart's memory of where free frames are.
+//!
+//! [`Cache`] holds hints and owns no frame: a wrong one costs a few instructions, and the bit decides.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,7 @@
 //! The allocator: one frame at a time.
+//!
+//! [`Frames`] owns the bits. An allocation takes the frame whose bit it changed itself from free to in use, and nothing else makes a frame
+//! somebody's; a free that is wrong changes nothing.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

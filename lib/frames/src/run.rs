@@ -1,4 +1,6 @@
 //! Contiguous runs of frames.
+//!
+//! A run is taken by the same bits as a frame; if one of them is taken meanwhile, the others are given back and the search goes on.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,6 @@
 //! How the allocator learns what memory there is.
+//!
+//! [`Setup`] owns the memory's description until [`finish`](Setup::finish) makes [`Frames`] of it: so nothing is given out that is reserved later.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,6 @@
 //! Classes: all blocks of one size.
+//!
+//! A [`Class`] keeps a ring of the pages that may have free blocks. Only its current page may be empty: any other goes back to the frames.
 
 use core::alloc::Layout;
 use core::iter::successors;

@@ -1,4 +1,7 @@
 //! Devices: which of them can be driven, where their registers are, whom they interrupt.
+//!
+//! [`Uart`], [`Plic`] and the exit device are found by the table of `compatible` strings; any other device's registers by
+//! [`Machine::registers_of`]. None of them lies in memory.
 
 use core::num::NonZero;
 
@@ -159,6 +162,22 @@ impl<'a> Machine<'a> {
             let interrupt = self.interrupt(&node, source);
             self.uart = self.uart.map(|uart| Uart { interrupt, ..uart });
         }
+    }
+
+    /// Where the CPU sees the registers of the first device that is `compatible` with this and enabled: for a driver that the boot
+    /// does not need. The first entry of its `reg` alone. `None` too if that lies in memory. Walks the whole tree.
+    pub fn registers_of(&self, compatible: &str) -> Option<PhysicalRange> {
+        let mut place = Place::new(self.tree);
+        let mut nodes = self.tree.nodes();
+        nodes.find(|node| {
+            place.enter(*node);
+            let mut names = texts(node.property("compatible").unwrap_or_default());
+            names.any(|name| name == compatible.as_bytes()) && place.is_enabled()
+        })?;
+        let (start, size) = place.node.reg(place.parent_cells()).next()?;
+        let registers = PhysicalRange::new(place.translate(start, size)?, size)?;
+        let in_memory = self.banks.iter().any(|bank| bank.range.overlaps(registers));
+        (!in_memory).then_some(registers)
     }
 
     /// Where the CPU sees the first entry of a node's `reg` from `offset` on, if there are at least

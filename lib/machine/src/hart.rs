@@ -1,4 +1,6 @@
 //! Harts and what they can do.
+//!
+//! [`Hart`] has what the kernel decides by: its id, whether it may be used, its MMU, its [`Extensions`], its [`Context`] in a controller.
 
 use bitflags::Flags as _;
 use core::num::NonZero;

@@ -1,4 +1,6 @@
 //! Memory: the banks there are, and what of them is not free.
+//!
+//! [`Bank`]s do not overlap and are sorted. What a [`Reservation`] covers is never free; one that cannot be read is an error.
 
 use crate::blob::{Cells, Node};
 use crate::{Error, Machine, PHYSICAL_END, PhysicalRange};

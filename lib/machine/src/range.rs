@@ -1,4 +1,6 @@
 //! Ranges of physical addresses.
+//!
+//! A [`PhysicalRange`] is never empty and ends at [`PHYSICAL_END`] at the latest.
 
 use core::fmt;
 

@@ -618,6 +618,26 @@ fn a_device_in_memory_is_not_used() {
 }
 
 #[test]
+fn registers_are_found_by_what_a_device_is_compatible_with() {
+    let clock = |address: u64, status: &str| {
+        node(format!("rtc@{address:x}"))
+            .with("compatible", "a,newer\0google,goldfish-rtc\0")
+            .text("status", status)
+            .numbers("reg", &[address, 0x1000])
+    };
+    let devices = soc().child(clock(0x10_0000, "disabled")).child(clock(0x10_1000, "okay"));
+    machine(&small_machine().child(devices.child(clock(0x10_2000, "okay"))), |machine| {
+        let found = |compatible| machine.registers_of(compatible);
+        assert_eq!(found("google,goldfish-rtc"), Some(range(0x10_1000, 0x1000)));
+        assert_eq!(found("a,newer"), Some(range(0x10_1000, 0x1000)));
+        assert_eq!(found("google,goldfish"), None);
+        assert_eq!(warnings(machine), [""; 0]);
+    });
+    let in_memory = small_machine().child(soc().child(clock(0x8000_1000, "okay")));
+    machine(&in_memory, |machine| assert_eq!(machine.registers_of("a,newer"), None));
+}
+
+#[test]
 fn a_machine_that_is_refused_still_has_its_exit_device() {
     let exit = || {
         node("test@100000").text("compatible", "sifive,test1").numbers("reg", &[0x10_0000, 0x1000])

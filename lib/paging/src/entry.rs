@@ -1,4 +1,7 @@
 //! A page-table entry, as bits and as what they mean.
+//!
+//! [`Entry`] is 64 bits, [`Rights`] what a leaf allows. A and D are set in every leaf that will need them; A, D and U are clear in an entry that
+//! points to a table.
 
 use core::fmt;
 

@@ -1,4 +1,7 @@
 //! The fences that changes owe, as values.
+//!
+//! A change gives an [`Owed`]. What an unmap took out of use is inside, and comes out when the [`Fence`] is done: so a frame cannot be used again
+//! too early, whatever the caller forgets.
 
 use crate::address::Pages;
 

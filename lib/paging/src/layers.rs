@@ -1,4 +1,6 @@
 //! Memory of which some frames have other rights, or none.
+//!
+//! [`stretches`] gives each frame the rights of the last [`Layer`] that has it, in pieces as long as can be.
 
 use frames::{FrameNumber, FrameRange};
 

@@ -1,4 +1,7 @@
 //! Changing a page table.
+//!
+//! [`AddressSpace`] owns the tables. A change gets the memory it needs before it begins, so it happens whole or not at all; tables that are empty
+//! are given back.
 
 use core::fmt;
 

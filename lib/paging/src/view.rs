@@ -1,4 +1,6 @@
 //! Reading a page table.
+//!
+//! [`View`] owns nothing and may look while another hart changes the table: each entry is read once, and what it gives was there at some moment.
 
 use frames::FrameNumber;
 

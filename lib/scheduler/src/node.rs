@@ -1,4 +1,9 @@
 //! What a thread holds for the scheduler.
+//!
+//! A [`Node`] is changed with the lock of the queue held that its thread is in, but for `on_cpu`, which says to everybody that the registers are
+//! saved.
+
+use core::mem::offset_of;
 
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -34,6 +39,13 @@ pub struct Node {
 }
 
 impl Node {
+    /// Where the link to the next in a queue lies, in bytes: for debuggers, like the two below.
+    pub const NEXT: usize = offset_of!(Node, next);
+    /// Where [`home`](Self::home) does.
+    pub const HOME: usize = offset_of!(Node, home);
+    /// Where it says that it leaves its hart for the last time.
+    pub const ENDING: usize = offset_of!(Node, ending);
+
     /// Of a thread that has not begun.
     pub const fn new() -> Node {
         Node {

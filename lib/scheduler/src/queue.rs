@@ -1,4 +1,6 @@
 //! Threads in a row, linked through themselves.
+//!
+//! A [`Queue`] owns the links of the threads in it: a thread is in one queue at a time, and queueing needs no memory.
 
 use core::marker::PhantomData;
 
@@ -15,6 +17,9 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
+    /// Where the word for the first lies, in bytes: for debuggers.
+    pub const FIRST: usize = core::mem::offset_of!(Queue<T>, first);
+
     /// Nobody waits.
     pub const fn new() -> Self {
         Queue { first: 0, last: 0, threads: PhantomData }

@@ -1,4 +1,7 @@
 //! Yielding, blocking, waking, stealing and idling.
+//!
+//! [`Scheduler`] is shared by all harts and owns two words of hints: who idles, and how many wait where. The queues decide. Why no
+//! wakeup is lost, the crate's own page says.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::node::PINNED;
