@@ -189,7 +189,7 @@ fn a_wrong_argument_is_named() {
 fn benchmarks_are_listed_and_measured_by_name() {
     let input = Some(b"\rbench\rbench trap*\rpower off\r".to_vec());
     let append = "monitor".to_owned();
-    let boot = Boot { append, input, icount: true, ..Boot::new(&bench().elf) };
+    let boot = Boot { append, input, icount: true, ..Boot::new(&bench().image.elf) };
     let outcome = boot.run(&bench().environment).expect("QEMU starts");
     passes(&outcome);
     says(&outcome, "bench", &["spin_lock\n", "trap\n", "free_frames\n"]);
