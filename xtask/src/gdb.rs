@@ -20,7 +20,8 @@ use object::read::elf::{FileHeader, SectionHeader, Sym};
 
 use crate::cli::Usage;
 use crate::environment::{self, Environment, Gdb};
-use crate::image::{self, Profile};
+use crate::image;
+use crate::options::BootOptions;
 use crate::qemu::{Boot, quoted};
 use crate::symbols::name;
 use crate::{progress, style};
@@ -50,24 +51,9 @@ Examples:
   cargo run -- gdb --serve                             waits at port 1234 for an editor's debugger: .vscode/launch.json"
 )]
 pub struct Arguments {
-    /// How many harts
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub smp: u32,
-    /// How much memory
-    #[arg(long, value_name = "SIZE", default_value = "128M")]
-    pub memory: String,
-    /// Words for the kernel's command line
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    pub append: String,
-    /// Let time pass with the instructions
-    #[arg(long)]
-    pub icount: bool,
-    /// QEMU's CPU, with its options [default: the machine's own]
-    #[arg(long, value_name = "C")]
-    pub cpu: Option<String>,
-    /// Which build of the kernel
-    #[arg(long, value_enum, default_value_t = Profile::Checked)]
-    pub profile: Profile,
+    /// What to boot
+    #[command(flatten)]
+    pub boot: BootOptions,
     /// Begin at the machine's reset, before the firmware, instead of at `kernel_main`
     #[arg(long)]
     pub reset: bool,
@@ -97,15 +83,9 @@ impl Arguments {
 
     fn boot(&self, elf: &Path) -> Boot {
         // Not with `sleep=off`, as elsewhere: QEMU would hang when gdb lets it continue.
-        let clock = if self.icount { &["-icount", "shift=0"][..] } else { &[] };
-        Boot {
-            cpu: self.cpu.clone(),
-            harts: self.smp,
-            memory: self.memory.clone(),
-            append: self.append.clone(),
-            extra: clock.iter().map(|&word| word.to_owned()).collect(),
-            ..Boot::new(elf)
-        }
+        let clock = if self.boot.icount { &["-icount", "shift=0"][..] } else { &[] };
+        let extra = clock.iter().map(|&word| word.to_owned()).collect();
+        Boot { icount: false, extra, ..self.boot.boot(elf) }
     }
 }
 
@@ -117,7 +97,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
     // An editor brings its own.
     let gdb = arguments.serve.is_none().then(environment::require_gdb).transpose()?;
-    let image = image::build(&environment, &image::Options::new(arguments.profile))?;
+    let image = image::build(&environment, &image::Options::new(arguments.boot.profile))?;
     let symbols = image.elf.with_extension("gdb.elf");
     write_with_readable_names(&image.elf, &symbols)?;
     let mut machine = Stopped::start(&environment, &arguments.boot(&image.elf), arguments.serve)?;

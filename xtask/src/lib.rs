@@ -49,5 +49,6 @@ pub mod machine;
 
 // The command line and what it shows.
 pub mod cli;
+pub mod options;
 pub mod progress;
 pub mod style;

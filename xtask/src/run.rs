@@ -14,7 +14,8 @@ use command_line::{CommandLine, Job};
 
 use crate::environment;
 use crate::firmware::Fold;
-use crate::image::{self, Profile};
+use crate::image;
+use crate::options::BootOptions;
 use crate::qemu::{self, Boot, Exit, Outcome};
 use crate::style;
 use crate::verdict::{Expectation, Verdict, judge};
@@ -39,27 +40,12 @@ Examples:
   cargo run -- run --cpu rv64,sstc=off         on a hart without the Sstc extension
   cargo run -- run --qemu-arg=-d --qemu-arg=int    with QEMU's log of interrupts")]
 pub struct Arguments {
-    /// How many harts
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub smp: u32,
-    /// How much memory
-    #[arg(long, value_name = "SIZE", default_value = "128M")]
-    pub memory: String,
-    /// Words for the kernel's command line
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    pub append: String,
-    /// Let time pass with the instructions: the same boot is then the same run
-    #[arg(long)]
-    pub icount: bool,
+    /// What to boot
+    #[command(flatten)]
+    pub boot: BootOptions,
     /// QEMU's machine, with its options
     #[arg(long, value_name = "M", default_value = "virt")]
     pub machine: String,
-    /// QEMU's CPU, with its options [default: the machine's own]
-    #[arg(long, value_name = "C")]
-    pub cpu: Option<String>,
-    /// Which build of the kernel
-    #[arg(long, value_enum, default_value_t = Profile::Checked)]
-    pub profile: Profile,
     /// Show the firmware's banner too
     #[arg(long)]
     pub firmware: bool,
@@ -75,18 +61,14 @@ pub struct Arguments {
 /// When the machine lacks something, or the kernel cannot be built.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let environment = environment::require()?;
-    let image = image::build(&environment, &image::Options::new(arguments.profile))?;
+    let image = image::build(&environment, &image::Options::new(arguments.boot.profile))?;
     let interactive = std::io::stdin().is_terminal();
     let boot = Boot {
         machine: arguments.machine.clone(),
-        cpu: arguments.cpu.clone(),
-        harts: arguments.smp,
-        memory: arguments.memory.clone(),
-        append: appended(&arguments.append, interactive),
-        icount: arguments.icount,
+        append: appended(&arguments.boot.append, interactive),
         extra: arguments.qemu_arg.clone(),
         ends_itself: qemu::ends_itself(&arguments.machine),
-        ..Boot::new(&image.elf)
+        ..arguments.boot.boot(&image.elf)
     };
     let fold = Mutex::new(Fold::new(!arguments.firmware));
     // Held while it is shown: the order stays.
