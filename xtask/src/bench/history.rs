@@ -86,14 +86,8 @@ pub fn picture(history: &[Saved]) -> String {
         .map(|figure| chart(figure.name, figure.goal.map(|goal| goal.number())))
         .filter(|chart| chart.values.iter().any(Option::is_some))
         .collect();
-    let versions = history.last().map(|saved| {
-        format!("the last with {} and {}", saved.results.toolchain, saved.results.qemu)
-    });
-    let subtitle = format!(
-        "Each baseline from left to right; the dashed line is the goal; {}",
-        versions.unwrap_or_default()
-    );
-    chart::draw("Guest instructions, and other figures", &subtitle, COLUMNS, &charts)
+    let subtitle = "Each saved baseline from left to right; the dashed line is the goal.";
+    chart::draw("Guest instructions, and other figures", subtitle, COLUMNS, &charts)
 }
 
 /// The minute in UTC of so many seconds since the beginning of 1970.
