@@ -46,7 +46,7 @@ pub fn run(machine: &Machine<'_>, line: &CommandLine<'_>) -> ! {
             exit::fail(exit::Failure::Refused, format_args!("this image has no self-tests"))
         }
         #[cfg(feature = "bench")]
-        Job::Bench(only) => crate::bench::run(only),
+        Job::Bench(asked) => crate::bench::run(asked),
         #[cfg(not(feature = "bench"))]
         Job::Bench(_) => {
             exit::fail(exit::Failure::Refused, format_args!("this image has no benchmarks"))

@@ -4,7 +4,10 @@
 //! hart: they compare one build of this kernel with another.
 
 pub mod budget;
+pub mod chart;
 pub mod figures;
+pub mod growth;
+pub mod history;
 pub mod profile;
 pub mod results;
 pub mod table;
@@ -21,7 +24,7 @@ use crate::environment::{self, Environment};
 use crate::image::{self, Image, Options, Profile};
 use crate::lanes::Lane;
 use crate::manifest::Manifest;
-use crate::qemu::Outcome;
+use crate::qemu::{Boot, Outcome};
 use crate::size;
 use crate::style::{BAD, NOTABLE};
 use crate::verdict::{Expectation, Verdict, judge};
@@ -34,6 +37,9 @@ const CODE_LINES: &str = "code_lines";
 /// The gauge that an image of its own measures: counting costs instructions in each lock.
 const INTERRUPTS_OFF: &str = "interrupts_off_max";
 
+/// Memory of the machine on which figures are compared.
+const MEMORY: &str = "128M";
+
 /// What to measure, and what to do with it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -45,9 +51,11 @@ Examples:
   cargo run -- bench                everything, beside the baseline in results/
   cargo run -- bench frame          only what has `frame` in its name
   cargo run -- bench --json         for a program
-  cargo run -- bench --memory 2G    with more memory: what grows?
+  cargo run -- bench --memory 2G    with more memory
+  cargo run -- bench --growth       what grows with memory, harts, threads, frames in use: results/growth.md
   cargo run -- bench yield --profile   how many of its instructions each function has
-  cargo run -- bench --save         accepts these numbers as the new baseline"
+  cargo run -- bench --save         accepts these numbers as the new baseline, and adds them to the history
+  cargo run -- bench --history      draws results/history.svg anew"
 )]
 pub struct Arguments {
     /// Only what has this text in its name
@@ -61,6 +69,13 @@ pub struct Arguments {
     /// Shows which functions have the instructions, for each row that is measured
     #[arg(long, conflicts_with_all = ["json", "save"])]
     pub profile: bool,
+    /// Measures in one state of machine and kernel after the other, and writes results/growth.md and growth.svg; fails where
+    /// something grows without a reason
+    #[arg(long, conflicts_with_all = ["filter", "json", "save", "memory", "profile"])]
+    pub growth: bool,
+    /// Draws results/history.svg from results/history.jsonl, and measures nothing
+    #[arg(long, conflicts_with_all = ["filter", "json", "save", "memory", "profile", "growth"])]
+    pub history: bool,
     /// Writes the numbers to results/, as the baseline and, with the kernel's output, beside it
     #[arg(long, conflicts_with = "filter")]
     pub save: bool,
@@ -71,7 +86,18 @@ pub struct Arguments {
 /// # Errors
 /// When the machine lacks something, the kernel cannot be built, nothing has such a name, or a file cannot be used.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.history {
+        history::redraw(&environment::workspace())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let environment = environment::require()?;
+    if arguments.growth {
+        let problems = growth::run(&environment)?;
+        for problem in &problems {
+            eprintln!("{BAD}problem{BAD:#}: {problem}");
+        }
+        return Ok(ExitCode::from(u8::from(!problems.is_empty())));
+    }
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let measurement = match measure_with(&environment, filter, arguments.memory.as_deref()) {
         Ok(measurement) => measurement,
@@ -156,7 +182,7 @@ fn measure_with(
         true => (Measured::default(), String::new()),
         false => {
             let only = if filter.is_empty() { &[] } else { &*chosen };
-            let log = pass(environment, &image, &words(only), memory)?;
+            let log = pass(environment, &image, &words(only), memory.unwrap_or(MEMORY), 1)?;
             (Measured::parse(&log, &chosen)?, log)
         }
     };
@@ -187,7 +213,7 @@ pub fn image(environment: &Environment) -> Result<Image, image::Error> {
 /// # Errors
 /// [`Failed`] when it did not, and when QEMU cannot be started.
 pub fn boot(environment: &Environment, image: &Image, only: &[&str]) -> anyhow::Result<String> {
-    pass(environment, image, &words(only), None)
+    pass(environment, image, &words(only), MEMORY, 1)
 }
 
 /// The kernel's command line for the benchmarks of these names, or for all of them.
@@ -203,13 +229,11 @@ fn pass(
     environment: &Environment,
     image: &Image,
     words: &str,
-    memory: Option<&str>,
+    memory: &str,
+    harts: u32,
 ) -> anyhow::Result<String> {
     let lane = Lane::named("icount").expect("there is a lane that counts instructions");
-    let mut boot = lane.boot(&image.elf, words);
-    if let Some(memory) = memory {
-        memory.clone_into(&mut boot.memory);
-    }
+    let boot = Boot { memory: memory.to_owned(), harts, ..lane.boot(&image.elf, words) };
     let outcome: Outcome = boot.run(environment)?;
     let verdict = judge(&outcome, &Expectation::Demo).verdict;
     if !verdict.passed() {
@@ -222,7 +246,7 @@ fn pass(
 fn interrupts_off(environment: &Environment) -> anyhow::Result<u64> {
     let features = vec!["interrupts_off".to_owned()];
     let image = image::build(environment, &Options { features, ..Options::new(Profile::Release) })?;
-    let output = pass(environment, &image, "", None)?;
+    let output = pass(environment, &image, "", MEMORY, 1)?;
     // `masked       812 instructions, from kernel/src/irq.rs:10 on, at the most`
     let number = output.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -248,7 +272,8 @@ fn save(
     let Environment { compiler, qemu, .. } = environment;
     let log = format!("results/bench-rustc-{}-qemu-{}.json", compiler.version, qemu.version);
     write(&workspace.join(log), measurement)?;
-    write(&budget::path(workspace), &measurement.results)
+    write(&budget::path(workspace), &measurement.results)?;
+    history::add(workspace, &measurement.results)
 }
 
 fn write(path: &PathBuf, value: &impl Serialize) -> anyhow::Result<()> {

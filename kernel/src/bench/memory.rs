@@ -17,6 +17,8 @@ const BATCHES: usize = 100;
 
 /// Frames that are allocated in a row, then freed, where every cache is exhausted.
 const BULK: usize = 4_096;
+/// How many of them are in one list.
+const LIST: usize = 2_048 / size_of::<(FrameNumber, u64)>();
 /// How often.
 const BULKS: usize = 4;
 
@@ -63,19 +65,26 @@ fn frame_alloc_zeroed(meter: &mut Meter) -> Outcome {
 
 row!(frame_bulk_pair);
 fn frame_bulk_pair(meter: &mut Meter) -> Outcome {
-    let mut held = Vec::new();
-    held.try_reserve_exact(BULK).map_err(|_| NO_MEMORY)?;
+    // In lists of half a page each: memory may be in pieces.
+    let mut lists = [const { Vec::<(FrameNumber, u64)>::new() }; BULK / LIST];
+    for list in &mut lists {
+        list.try_reserve_exact(LIST).map_err(|_| NO_MEMORY)?;
+    }
     let mut complete = true;
     meter.rounds(BULKS, |meter| {
-        for _ in 0..BULK {
-            let (frame, allocating) = meter.count(frame::allocate);
-            held.extend(frame.map(|frame| (frame, allocating)));
+        for list in &mut lists {
+            for _ in 0..LIST {
+                let (frame, allocating) = meter.count(frame::allocate);
+                list.extend(frame.map(|frame| (frame, allocating)));
+            }
+            complete &= list.len() == LIST;
         }
-        complete &= held.len() == BULK;
-        for (frame, allocating) in held.drain(..) {
-            let (result, freeing) = meter.count(|| frame::free(frame));
-            freed(result);
-            meter.add(allocating + freeing);
+        for list in &mut lists {
+            for (frame, allocating) in list.drain(..) {
+                let (result, freeing) = meter.count(|| frame::free(frame));
+                freed(result);
+                meter.add(allocating + freeing);
+            }
         }
     });
     if complete { Ok(()) } else { Err(NO_MEMORY) }

@@ -10,9 +10,11 @@
 use core::arch::asm;
 use core::fmt;
 use core::hint::black_box;
+use core::sync::atomic::Ordering;
 
 use super::Summary;
 use crate::probe;
+use crate::{hart, interrupts};
 
 /// How often [`Meter::each`] measures.
 pub const REPETITIONS: usize = 1_000;
@@ -26,6 +28,8 @@ pub struct Meter {
     sum: u64,
     least: u64,
     greatest: u64,
+    /// How often the other harts had woken when it began to remember.
+    elsewhere: usize,
 }
 
 /// Why there is no meter.
@@ -58,7 +62,8 @@ impl Meter {
         if !probe::has_instruction_counter() {
             return Err(Uncounted::NoCounter);
         }
-        let mut meter = Meter { empty: 0, count: 0, sum: 0, least: u64::MAX, greatest: 0 };
+        let mut meter =
+            Meter { empty: 0, count: 0, sum: 0, least: u64::MAX, greatest: 0, elsewhere: 0 };
         meter.each(|| ());
         let Meter { least, greatest, .. } = meter;
         if least != greatest {
@@ -111,8 +116,16 @@ impl Meter {
         self.greatest = self.greatest.max(instructions);
     }
 
+    // Apart, so that what is measured is compiled as if it were not there.
+    #[inline(never)]
     fn forget(&mut self) {
-        *self = Meter { empty: self.empty, count: 0, sum: 0, least: u64::MAX, greatest: 0 };
+        let (least, elsewhere) = (u64::MAX, wakeups_elsewhere());
+        *self = Meter { empty: self.empty, count: 0, sum: 0, least, greatest: 0, elsewhere };
+    }
+
+    /// Whether another hart ran since the first round, so that its instructions may be among those counted.
+    pub fn others_ran(&self) -> bool {
+        self.elsewhere != wakeups_elsewhere()
     }
 
     /// What it remembers; nothing where it was given nothing.
@@ -120,6 +133,13 @@ impl Meter {
         let mean_tenths = (self.sum * 10 + self.count / 2).checked_div(self.count)?;
         Some(Summary { mean_tenths, least: self.least, greatest: self.greatest })
     }
+}
+
+/// How often the other harts have woken from idling so far.
+fn wakeups_elsewhere() -> usize {
+    let here = interrupts::mask().hart().cpu();
+    let others = hart::all().filter(|hart| hart.cpu() != here);
+    others.map(|hart| hart.timer.wakeups.load(Ordering::Relaxed)).sum()
 }
 
 /// Instructions that were retired since the machine started, on all harts together.

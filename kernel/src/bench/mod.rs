@@ -1,7 +1,7 @@
 //! Benchmarks: guest instructions for what the kernel does most, registered where they are written and run by name.
 //!
-//! A [`Meter`] counts. What it says holds under QEMU's `-icount shift=0`, with one hart: there the hart's counter of retired
-//! instructions is exact, and the same in every run. On anything else [`run`] refuses.
+//! A [`Meter`] counts. What it says holds under QEMU's `-icount shift=0`, with one hart, or with others that rest:
+//! there the hart's counter of retired instructions is exact, and the same in every run. On anything else [`run`] refuses.
 //!
 //! A row is a function and a line that registers it:
 //!
@@ -16,20 +16,27 @@
 
 pub mod entry;
 mod gauges;
+mod load;
 mod memory;
 mod meter;
 mod threads;
 mod traps;
 
 use core::fmt;
+use core::time::Duration;
 
-use command_line::Only;
+use command_line::{Bench, Only};
 
 use crate::console::println;
 use crate::exit::{self, Failure};
-use crate::{frame, heap, image, interrupts, stack};
+use crate::{frame, hart, heap, image, interrupts, stack, thread, timer};
+
+use load::Load;
 
 pub use meter::{Meter, Uncounted, instructions};
+
+/// For how long the other harts are left to themselves before the first row.
+const SETTLING: Duration = Duration::from_millis(10);
 
 /// How measuring ends: well, or with what was missing.
 pub type Outcome = Result<(), &'static str>;
@@ -101,16 +108,22 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     benchmarks().map(|benchmark| benchmark.name)
 }
 
-/// Measures what was chosen, a line each, and ends the run.
-pub fn run(only: Only<'_>) -> ! {
-    let unknown = unknown_names(only);
+/// Measures what was chosen, a line each, under the load that is asked for, and ends the run.
+pub fn run(asked: Bench<'_>) -> ! {
+    let unknown = unknown_names(asked.only);
     // As threads run: rows that mask interrupts pay for restoring them.
     interrupts::enable();
-    let failures = measure(only).unwrap_or_else(|uncounted| {
+    let before = InUse::now();
+    let load = Load::new(asked.with).unwrap_or_else(|why| {
+        exit::fail(Failure::Refused, format_args!("there is no such load: {why}"))
+    });
+    let failures = measure(asked.only).unwrap_or_else(|uncounted| {
         exit::fail(Failure::Refused, format_args!("nothing can be measured: {uncounted}"))
     });
-    if unknown + failures > 0 {
-        exit::fail(Failure::Test, format_args!("{} of the measurements failed", unknown + failures))
+    load.end();
+    let failures = unknown + failures + usize::from(!before.is_as_before());
+    if failures > 0 {
+        exit::fail(Failure::Test, format_args!("{failures} of the measurements failed"))
     }
     exit::pass(format_args!(""))
 }
@@ -122,17 +135,17 @@ pub fn run(only: Only<'_>) -> ! {
 pub fn measure(only: Only<'_>) -> Result<usize, Uncounted> {
     let meter = Meter::calibrate()?;
     let mut failures = 0;
-    let before = frames_in_use();
+    let before = InUse::now();
+    if hart::count() > 1 {
+        // The counter is of all harts together: while this one sleeps, the others come to rest.
+        timer::sleep(SETTLING);
+    }
     for benchmark in benchmarks().filter(|benchmark| only.admits(benchmark.name)) {
         if let Measure::Row(measure) = benchmark.measure {
             failures += usize::from(!run_row(benchmark.name, measure, meter.clone()));
         }
     }
-    let after = frames_in_use();
-    if after != before {
-        println!("{before} frames were in use before the rows, and {after} after them");
-        failures += 1;
-    }
+    failures += usize::from(!before.is_as_before());
     for benchmark in benchmarks().filter(|benchmark| only.admits(benchmark.name)) {
         if let Measure::Gauge(read) = benchmark.measure {
             println!("gauge {} {}", benchmark.name, read());
@@ -152,7 +165,10 @@ fn unknown_names(only: Only<'_>) -> usize {
 
 /// Measures one row and shows it. Says whether there was something to show.
 fn run_row(name: &str, measure: fn(&mut Meter) -> Outcome, mut meter: Meter) -> bool {
-    let outcome = measure(&mut meter);
+    let mut outcome = measure(&mut meter);
+    if meter.others_ran() {
+        outcome = outcome.and(Err("another hart ran meanwhile, and the counter is of all of them"));
+    }
     match (outcome, meter.summary()) {
         (Ok(()), Some(summary)) => println!("bench {name} {summary}"),
         (Ok(()), None) => println!("benchmark {name} measured nothing"),
@@ -161,11 +177,38 @@ fn run_row(name: &str, measure: fn(&mut Meter) -> Outcome, mut meter: Meter) -> 
     outcome.is_ok() && meter.summary().is_some()
 }
 
-/// Frames in use, without those that stacks and heap keep for later.
-fn frames_in_use() -> usize {
-    stack::trim();
-    heap::trim();
-    frame::statistics().in_use
+/// What is in use, without what stacks, heap and threads keep for later. The same blocks may lie in more pages or fewer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct InUse {
+    frames: usize,
+    blocks: usize,
+}
+
+impl InUse {
+    /// What is in use now.
+    fn now() -> InUse {
+        thread::trim();
+        stack::trim();
+        heap::trim();
+        let mut blocks = 0;
+        heap::for_each_class(|usage| blocks += usage.blocks);
+        InUse { frames: frame::statistics().in_use - heap::frames_held(), blocks }
+    }
+
+    /// Whether as much is in use as before, and says so if not.
+    fn is_as_before(self) -> bool {
+        let now = InUse::now();
+        if now != self {
+            println!("{self} were in use before the rows, and {now} after them");
+        }
+        now == self
+    }
+}
+
+impl fmt::Display for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames and {} blocks", self.frames, self.blocks)
+    }
 }
 
 /// The mean of some counts with one decimal, the least and the greatest.

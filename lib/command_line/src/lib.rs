@@ -53,9 +53,18 @@ pub enum Job<'a> {
     /// `test`: the self-tests.
     Test(Only<'a>),
     /// `bench`: the benchmarks.
-    Bench(Only<'a>),
+    Bench(Bench<'a>),
     /// `crash=KIND`: one deliberate crash.
     Crash(Crash<'a>),
+}
+
+/// Which benchmarks, and what there is already when they are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bench<'a> {
+    /// `only=NAME,...`: which.
+    pub only: Only<'a>,
+    /// `with=WHAT,...`: what there is already. What that may be is for the kernel to say.
+    pub with: &'a str,
 }
 
 /// A deliberate crash, from `crash=KIND,OPTION,...`. Whether there is such a kind is for the kernel to say.
@@ -144,6 +153,8 @@ pub enum Problem<'a> {
     SecondJob(&'a str),
     /// `only=` without names, or for a job that has no names to choose from, or a second time.
     UselessOnly(&'a str),
+    /// `with=` for another job than the benchmarks.
+    UselessWith(&'a str),
     /// An option of a crash that there is not.
     CrashOption(&'a str),
 }
@@ -154,6 +165,9 @@ impl fmt::Display for Problem<'_> {
             Problem::UnknownWord(word) => write!(f, "unknown word '{word}' is ignored"),
             Problem::SecondJob(word) => write!(f, "'{word}' asks for a second job and is ignored"),
             Problem::UselessOnly(word) => write!(f, "'{word}' chooses nothing and is ignored"),
+            Problem::UselessWith(word) => {
+                write!(f, "'{word}' is for the benchmarks alone and is ignored")
+            }
             Problem::CrashOption(option) => write!(
                 f,
                 "'{option}' is no option of a crash (cpu=N, locked, masked, together); the crash is ignored"
@@ -178,10 +192,11 @@ impl<'a> CommandLine<'a> {
         };
         let mut job = None;
         let mut only = None;
+        let mut with = None;
         for word in line.split_ascii_whitespace() {
             let asked = match word.split_once('=') {
                 None if word == "test" => Job::Test(Only::EVERYTHING),
-                None if word == "bench" => Job::Bench(Only::EVERYTHING),
+                None if word == "bench" => Job::Bench(Bench { only: Only::EVERYTHING, with: "" }),
                 None if word == "monitor" => Job::Monitor,
                 None if word == "trace" => {
                     parsed.trace = true;
@@ -214,6 +229,10 @@ impl<'a> CommandLine<'a> {
                     parsed.json_reports = true;
                     continue;
                 }
+                Some(("with", _)) => {
+                    with = Some(word);
+                    continue;
+                }
                 Some(("only", names)) => {
                     if only.is_some() || names.split(',').all(str::is_empty) {
                         parsed.note(Problem::UselessOnly(word));
@@ -236,8 +255,14 @@ impl<'a> CommandLine<'a> {
         parsed.job = job.unwrap_or(Job::Demo);
         if let Some((word, only)) = only {
             match &mut parsed.job {
-                Job::Test(choice) | Job::Bench(choice) => *choice = only,
+                Job::Test(choice) | Job::Bench(Bench { only: choice, .. }) => *choice = only,
                 Job::Demo | Job::Monitor | Job::Crash(_) => parsed.note(Problem::UselessOnly(word)),
+            }
+        }
+        if let Some(word) = with {
+            match &mut parsed.job {
+                Job::Bench(bench) => bench.with = &word["with=".len()..],
+                _ => parsed.note(Problem::UselessWith(word)),
             }
         }
         parsed
@@ -385,6 +410,19 @@ mod tests {
         let parsed = CommandLine::parse("trace=1");
         assert!(!parsed.trace);
         assert_eq!(parsed.problems[..], [Problem::UnknownWord("trace=1")]);
+    }
+
+    #[test]
+    fn benchmarks_are_run_with_what_is_asked_for_and_nothing_else_is() {
+        for line in ["bench with=threads:10,fill:50 only=a", "only=a with=threads:10,fill:50 bench"]
+        {
+            let parsed = CommandLine::parse(line);
+            let Job::Bench(Bench { only, with }) = parsed.job else { panic!("{line}") };
+            assert_eq!((only, with), (Only::of("a"), "threads:10,fill:50"));
+            assert!(parsed.problems.is_empty());
+        }
+        let parsed = CommandLine::parse("test with=threads:10");
+        assert_eq!(parsed.problems[..], [Problem::UselessWith("with=threads:10")]);
     }
 
     #[test]

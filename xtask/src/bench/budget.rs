@@ -80,7 +80,7 @@ impl fmt::Display for Breach {
 }
 
 /// By how much a number may become worse.
-fn tolerance(baseline: Tenths) -> Tenths {
+pub(super) fn tolerance(baseline: Tenths) -> Tenths {
     Tenths(baseline.0 * PERCENT / 100).max(AT_LEAST)
 }
 

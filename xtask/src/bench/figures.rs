@@ -29,6 +29,14 @@ pub enum Goal {
     AtLeast(u64),
 }
 
+impl Goal {
+    /// The number that it is about.
+    pub fn number(self) -> u64 {
+        let (AtMost(number) | AtLeast(number)) = self;
+        number
+    }
+}
+
 use Goal::{AtLeast, AtMost};
 
 /// Every number that has a figure elsewhere or a goal, in the order in which they are shown.

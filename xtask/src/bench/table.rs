@@ -49,14 +49,9 @@ fn row(now: &Results, name: &str, value: Tenths, then: Option<Tenths>) -> Vec<Ce
         then.map_or_else(|| Cell::new(""), |then| change(value, then, more_is_better)),
         Cell::new(figure.map_or("", |figure| figure.c)),
         Cell::new(figure.map_or("", |figure| figure.xv6)),
-        Cell::new(goal.map(shown).unwrap_or_default()),
+        Cell::new(goal.map(|goal| size::spaced(goal.number())).unwrap_or_default()),
         Cell::new(missed.map(|by| by.to_string()).unwrap_or_default()),
     ]
-}
-
-fn shown(goal: Goal) -> String {
-    let (Goal::AtMost(number) | Goal::AtLeast(number)) = goal;
-    size::spaced(number)
 }
 
 /// A change in per cent; nothing where there is none.
