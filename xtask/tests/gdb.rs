@@ -369,7 +369,7 @@ fn the_editor_s_configuration_stops_at_kernel_main_and_knows_the_threads() {
     }
     gdb.say("-exec-continue");
     let stopped = gdb.until(|line| line.starts_with("*stopped"));
-    assert!(stopped.contains("func=\"kernel_main\""), "{stopped}");
+    assert!(stopped.contains("func=\"kernel_main\""), "{}", gdb.heard);
     // With the source, where this machine has it.
     let source = environment::workspace().join("kernel/src/main.rs");
     assert!(stopped.contains(&format!("fullname=\"{}\"", source.display())), "{stopped}");
