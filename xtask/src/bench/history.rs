@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstream::eprintln;
 use anyhow::Context;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::chart::{self, Chart};
@@ -49,7 +49,7 @@ pub fn read(workspace: &Path) -> anyhow::Result<Vec<Saved>> {
 pub fn add(workspace: &Path, results: &Results) -> anyhow::Result<()> {
     let mut history = read(workspace)?;
     if history.last().is_none_or(|last| last.results != *results) {
-        let saved = minute(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
+        let saved = Timestamp::now().strftime("%Y-%m-%d %H:%M").to_string();
         history.push(Saved { saved, results: results.clone() });
         let lines: Result<Vec<String>, _> = history.iter().map(serde_json::to_string).collect();
         write(workspace, LINES, &(lines?.join("\n") + "\n"))?;
@@ -90,32 +90,6 @@ pub fn picture(history: &[Saved]) -> String {
     chart::draw("Guest instructions, and other figures", subtitle, COLUMNS, &charts)
 }
 
-/// The minute in UTC of so many seconds since the beginning of 1970.
-fn minute(seconds: u64) -> String {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let (mut day, mut year, mut month) = (seconds / 86_400, 1970, 0);
-    loop {
-        let length = if is_leap(year) { 366 } else { 365 };
-        if day < length {
-            break;
-        }
-        day -= length;
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let (hour, minute) = (seconds / 3_600 % 24, seconds / 60 % 60);
-    format!("{year}-{:02}-{:02} {hour:02}:{minute:02}", month + 1, day + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -135,19 +109,6 @@ mod tests {
                 max: 9,
             }],
             gauges: BTreeMap::from([("free_frames".to_owned(), 7)]),
-        }
-    }
-
-    #[test]
-    fn a_minute_is_told_as_the_calendar_has_it() {
-        for (seconds, told) in [
-            (0, "1970-01-01 00:00"),
-            (951_782_400, "2000-02-29 00:00"),
-            (1_796_120_580, "2026-12-01 10:23"),
-            (4_107_542_399, "2100-02-28 23:59"),
-            (4_107_542_400, "2100-03-01 00:00"),
-        ] {
-            assert_eq!(minute(seconds), told);
         }
     }
 
